@@ -1,0 +1,246 @@
+// Package api holds the wire types of billet's HTTP API, its client, and the
+// Plane that nodes speak.
+//
+// Times are RFC 3339 in UTC, sizes are bytes, durations of people's settings
+// are Go durations as text. Errors are problem+json (RFC 9457) with the extra
+// fields kind and hint.
+package api
+
+import (
+	"time"
+
+	"github.com/billethq/billet/internal/model"
+)
+
+// Version is the version of the wire: a client sends it as Billet-Api-Version
+// and a server of another one answers 400 with what to do.
+const Version = "1"
+
+// Problem is an error on the wire (application/problem+json).
+type Problem struct {
+	Type   string `json:"type"`   // "about:blank"
+	Title  string `json:"title"`  // the status text
+	Status int    `json:"status"` // the HTTP status
+	Detail string `json:"detail"` // the message
+	Kind   string `json:"kind"`   // an errs.Kind
+	Hint   string `json:"hint,omitempty"`
+}
+
+// WorkspaceState is what people see of a workspace.
+type WorkspaceState string
+
+// The states of a workspace. Failed is stopped with a cause.
+const (
+	WorkspaceStopped  WorkspaceState = "stopped"
+	WorkspaceStarting WorkspaceState = "starting"
+	WorkspaceRunning  WorkspaceState = "running"
+	WorkspaceStopping WorkspaceState = "stopping"
+	WorkspaceUnproven WorkspaceState = "unproven" // its node is silent
+	WorkspaceFailed   WorkspaceState = "failed"
+	WorkspaceDeleting WorkspaceState = "deleting"
+)
+
+// Workspace is a workspace as people see it.
+type Workspace struct {
+	ID      model.WorkspaceID `json:"id"`
+	Tenant  model.TenantID    `json:"tenant"`
+	Region  model.RegionID    `json:"region"`
+	Name    string            `json:"name"`
+	Class   model.Class       `json:"class"`
+	Tier    string            `json:"tier"`
+	Shape   model.Shape       `json:"shape"`
+	Image   string            `json:"image"`
+	State   WorkspaceState    `json:"state"`
+	Desired model.Desired     `json:"desired"`
+	Failure model.Cause       `json:"failure,omitempty"`
+	Detail  string            `json:"detail,omitempty"` // of the failure or the wait
+	Head    model.Root        `json:"head"`
+	HeadSeq model.Seq         `json:"head_seq"`
+	// DurableAt is when the newest durable state was committed; DurableAge is
+	// how long ago that was when this was answered, in seconds.
+	DurableAt    time.Time     `json:"durable_at"`
+	DurableAge   float64       `json:"durable_age_seconds"`
+	UnsavedBytes int64         `json:"unsaved_bytes"`
+	FlushError   string        `json:"flush_error,omitempty"`
+	Epoch        model.Epoch   `json:"epoch"`
+	Instance     *Instance     `json:"instance,omitempty"` // the newest one, while live
+	Created      time.Time     `json:"created"`
+	Updated      time.Time     `json:"updated"`
+	Phases       []model.Phase `json:"phases,omitempty"` // of the newest instance
+}
+
+// Instance is an instance as people see it.
+type Instance struct {
+	ID     model.InstanceID    `json:"id"`
+	Node   string              `json:"node"` // name
+	Driver model.DriverName    `json:"driver"`
+	State  model.InstanceState `json:"state"`
+	Epoch  model.Epoch         `json:"epoch"`
+	Cause  model.Cause         `json:"cause,omitempty"`
+}
+
+// CreateWorkspaceRequest makes a workspace. An empty name gets a generated
+// one; an empty tier is the first configured; an empty image is the tier's.
+type CreateWorkspaceRequest struct {
+	Name  string      `json:"name,omitempty"`
+	Tier  string      `json:"tier,omitempty"`
+	Class model.Class `json:"class,omitempty"`
+	Image string      `json:"image,omitempty"`
+	// Disk overrides the tier's disk size, in bytes; 0 keeps it.
+	Disk int64 `json:"disk,omitempty"`
+	// Stopped leaves it stopped.
+	Stopped bool `json:"stopped,omitempty"`
+}
+
+// UpdateWorkspaceRequest changes a workspace's name.
+type UpdateWorkspaceRequest struct {
+	Name string `json:"name"`
+}
+
+// StartWorkspaceRequest asks for desired state running.
+type StartWorkspaceRequest struct {
+	// FromSnapshot with Force raises the epoch although an earlier instance is
+	// not proved gone: what it had not saved is lost to the workspace.
+	FromSnapshot bool `json:"from_snapshot,omitempty"`
+	Force        bool `json:"force,omitempty"`
+}
+
+// ForkWorkspaceRequest makes a new workspace on the newest durable root of
+// another one, saving it first when it runs.
+type ForkWorkspaceRequest struct {
+	Name    string `json:"name,omitempty"`
+	Stopped bool   `json:"stopped,omitempty"`
+}
+
+// Attachment is a road to a guest: where, and the ticket that opens it.
+type Attachment struct {
+	Gateway  string           `json:"gateway"` // http://host:port or unix:///path
+	Ticket   string           `json:"ticket"`
+	Instance model.InstanceID `json:"instance,omitempty"`
+	Epoch    model.Epoch      `json:"epoch,omitempty"`
+	Node     model.NodeID     `json:"node"`
+	Expires  time.Time        `json:"expires"`
+}
+
+// Snapshot is a durable state of a workspace.
+type Snapshot struct {
+	ID           model.SnapshotID `json:"id"`
+	Root         model.Root       `json:"root"`
+	Parent       model.Root       `json:"parent"`
+	Epoch        model.Epoch      `json:"epoch"`
+	Seq          model.Seq        `json:"seq"`
+	Consistency  string           `json:"consistency"`
+	StoredBytes  int64            `json:"stored_bytes"`
+	WrittenBytes int64            `json:"written_bytes"`
+	Created      time.Time        `json:"created"`
+}
+
+// Image is an image and its newest generation.
+type Image struct {
+	ID          model.ImageID      `json:"id"`
+	Name        string             `json:"name"`
+	Generation  model.GenerationID `json:"generation"`
+	Root        model.Root         `json:"root"`
+	Source      string             `json:"source"`
+	DiskBytes   int64              `json:"disk_bytes"`
+	UsedBytes   int64              `json:"used_bytes"`
+	StoredBytes int64              `json:"stored_bytes"`
+	Created     time.Time          `json:"created"`
+	Updated     time.Time          `json:"updated"`
+	Generations []Generation       `json:"generations,omitempty"` // newest first, in image show
+}
+
+// Generation is one immutable version of an image.
+type Generation struct {
+	ID          model.GenerationID `json:"id"`
+	Root        model.Root         `json:"root"`
+	Source      string             `json:"source"`
+	DiskBytes   int64              `json:"disk_bytes"`
+	UsedBytes   int64              `json:"used_bytes"`
+	StoredBytes int64              `json:"stored_bytes"`
+	Created     time.Time          `json:"created"`
+}
+
+// Node is a node as people see it.
+type Node struct {
+	ID        model.NodeID     `json:"id"`
+	Name      string           `json:"name"`
+	Region    model.RegionID   `json:"region"`
+	Driver    model.DriverName `json:"driver"`
+	Version   string           `json:"version"`
+	BootID    string           `json:"boot_id"`
+	Capacity  model.Capacity   `json:"capacity"`
+	Used      model.Capacity   `json:"used"` // charged to live leases
+	Instances int              `json:"instances"`
+	LastSeen  time.Time        `json:"last_seen"`
+	Silent    bool             `json:"silent"`
+}
+
+// Token is a token without its secret.
+type Token struct {
+	ID        model.TokenID `json:"id"`
+	Name      string        `json:"name"`
+	Principal string        `json:"principal"` // name
+	Class     model.Class   `json:"class"`
+	Role      model.Role    `json:"role"`
+	Created   time.Time     `json:"created"`
+	Expires   *time.Time    `json:"expires,omitempty"`
+	LastUsed  *time.Time    `json:"last_used,omitempty"`
+}
+
+// CreateTokenRequest makes a token, and its principal when there is none of
+// that name.
+type CreateTokenRequest struct {
+	Name    string      `json:"name"`
+	Class   model.Class `json:"class,omitempty"` // human when empty
+	Role    model.Role  `json:"role,omitempty"`  // user when empty
+	Expires string      `json:"expires_in,omitempty"`
+}
+
+// CreatedToken shows the secret once.
+type CreatedToken struct {
+	Token
+	Secret string `json:"secret"`
+}
+
+// Tier is a tier and its use.
+type Tier struct {
+	Name    string             `json:"name"`
+	Shape   model.Shape        `json:"shape"`
+	Image   string             `json:"image"`
+	Drivers []model.DriverName `json:"drivers"`
+	Classes []model.Class      `json:"classes,omitempty"`
+	Max     int                `json:"max"`
+	Live    int                `json:"live"`
+}
+
+// Event is one line of history.
+type Event struct {
+	Seq         int64             `json:"seq"`
+	At          time.Time         `json:"at"`
+	Actor       string            `json:"actor,omitempty"` // principal id; empty for control itself
+	Kind        string            `json:"kind"`
+	SubjectKind string            `json:"subject_kind"`
+	Subject     string            `json:"subject"`
+	Data        map[string]string `json:"data,omitempty"`
+}
+
+// Progress is one server-sent event of a wait. Type is the SSE event name.
+type Progress struct {
+	Workspace Workspace `json:"workspace"`
+	// Done is set on the last one: the wait is over, well or with Problem.
+	Done    bool     `json:"done"`
+	Problem *Problem `json:"problem,omitempty"`
+}
+
+// Info describes a deployment to its clients.
+type Info struct {
+	Version    string `json:"version"`     // of the binary
+	APIVersion string `json:"api_version"` // Version
+	Deployment string `json:"deployment"`
+}
+
+// List is a page of anything.
+type List[T any] struct {
+	Items []T `json:"items"`
+}

@@ -1,0 +1,55 @@
+package api
+
+import (
+	"context"
+
+	"github.com/billethq/billet/internal/model"
+)
+
+// Service is what the control plane does for people and programs: the HTTP
+// handlers call it with the caller's principal, the client speaks it over HTTP.
+// A ref is a name or an id.
+type Service interface {
+	Info(ctx context.Context) (Info, error)
+
+	// CreateWorkspace is idempotent by key for a day: the same key and body
+	// return the first result, the same key with another body is
+	// errs.Conflict. An empty key is never deduplicated.
+	CreateWorkspace(ctx context.Context, who model.Principal, key string, req CreateWorkspaceRequest) (Workspace, error)
+	Workspaces(ctx context.Context, who model.Principal) ([]Workspace, error)
+	Workspace(ctx context.Context, who model.Principal, ref string) (Workspace, error)
+	UpdateWorkspace(ctx context.Context, who model.Principal, ref string, req UpdateWorkspaceRequest) (Workspace, error)
+	StartWorkspace(ctx context.Context, who model.Principal, ref string, req StartWorkspaceRequest) (Workspace, error)
+	StopWorkspace(ctx context.Context, who model.Principal, ref string) (Workspace, error)
+	ForkWorkspace(ctx context.Context, who model.Principal, key, ref string, req ForkWorkspaceRequest) (Workspace, error)
+	// DeleteWorkspace refuses, without force, while state is unsaved.
+	DeleteWorkspace(ctx context.Context, who model.Principal, ref string, force bool) error
+	Snapshots(ctx context.Context, who model.Principal, ref string) ([]Snapshot, error)
+	// Attach opens a road to the agent of a running workspace.
+	Attach(ctx context.Context, who model.Principal, ref string) (Attachment, error)
+	// Watch calls fn with the present state and then after each change, until
+	// fn returns an error or false, or ctx ends.
+	Watch(ctx context.Context, who model.Principal, ref string, fn func(Workspace) (more bool, err error)) error
+
+	// AttachImages opens a road to a node that builds images.
+	AttachImages(ctx context.Context, who model.Principal) (Attachment, error)
+	Images(ctx context.Context, who model.Principal) ([]Image, error)
+	Image(ctx context.Context, who model.Principal, ref string) (Image, error)
+	DeleteImage(ctx context.Context, who model.Principal, ref string) error
+
+	Nodes(ctx context.Context, who model.Principal) ([]Node, error)
+	Tiers(ctx context.Context, who model.Principal) ([]Tier, error)
+
+	CreateToken(ctx context.Context, who model.Principal, req CreateTokenRequest) (CreatedToken, error)
+	Tokens(ctx context.Context, who model.Principal) ([]Token, error)
+	DeleteToken(ctx context.Context, who model.Principal, ref string) error
+
+	// Events returns at most limit events after seq, of one workspace when ref
+	// is not empty, oldest first.
+	Events(ctx context.Context, who model.Principal, ref string, after int64, limit int) ([]Event, error)
+	// WaitEvents blocks until an event after seq may exist, or ctx ends.
+	WaitEvents(ctx context.Context, after int64) error
+
+	// Authenticate finds the principal of a bearer token.
+	Authenticate(ctx context.Context, secret string) (model.Principal, error)
+}

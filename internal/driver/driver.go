@@ -1,0 +1,114 @@
+// Package driver is the instance port: how a node makes guests.
+//
+// A driver owns what it creates on the host under one Spec.Dir and one
+// instance id, and nothing else. Everything it needs to find a guest again
+// after the node restarts is on disk in Spec.Dir or in the kernel: a driver
+// keeps no state that a new process could not read. Start, Stop and Delete are
+// idempotent: calling one again, after a crash at any point, ends in the same
+// state. Package drivertest is the conformance suite.
+package driver
+
+import (
+	"context"
+	"time"
+
+	"github.com/billethq/billet/internal/model"
+)
+
+// Driver makes, finds and ends guests. Methods for different ids may run
+// concurrently; the node serialises calls for one id, Wait excepted.
+type Driver interface {
+	Name() model.DriverName
+
+	// Probe proves the boundary by booting a throw-away guest with a deadline
+	// and ending it again. It leaves nothing behind. An error says what is
+	// missing on this host (errs.Unsupported, with a hint).
+	Probe(ctx context.Context) (Boundary, error)
+
+	// Start brings the guest up: afterwards its PID 1 (the guest agent) has
+	// been started. A guest that already runs is left alone. When Start fails
+	// nothing of the guest runs any more, but Delete is still needed.
+	Start(ctx context.Context, spec Spec) error
+
+	// Inspect tells what is there, from the host's own evidence. A guest it
+	// cannot find any trace of is Absent, with a nil error; an error means
+	// that it could not find out (unknown is never absent).
+	Inspect(ctx context.Context, ref Ref) (Status, error)
+
+	// Wait blocks until the guest has ended and returns how. It works for a
+	// guest that another process started (adoption).
+	Wait(ctx context.Context, ref Ref) (Exit, error)
+
+	// Stop ends the guest: a request (SIGTERM to PID 1), then, after grace,
+	// by force. It returns nil only when the compute is proved gone. Zero
+	// grace means by force at once. Stopping an absent guest is no error.
+	Stop(ctx context.Context, ref Ref, grace time.Duration) error
+
+	// Delete ends the guest by force if need be and removes everything the
+	// driver made for it on the host: state, cgroups, mounts, namespaces.
+	Delete(ctx context.Context, ref Ref) error
+}
+
+// Ref finds a guest on this host.
+type Ref struct {
+	ID  model.InstanceID
+	Dir string // the driver's private directory for this instance
+}
+
+// Spec describes a guest.
+type Spec struct {
+	Ref
+	// RootFS is the path of the guest's root file system, as seen in the mount
+	// namespace MountNS. The guest may write it.
+	RootFS string
+	// MountNS is the path of the mount namespace in which RootFS exists, such
+	// as /proc/PID/ns/mnt; "" is the caller's own. It needs to be valid only
+	// while Start runs.
+	MountNS string
+	// SideDir is a host directory, shown to the guest at guest.SideDir, in
+	// which the node listens on agent.sock. Per instance.
+	SideDir string
+	// GuestBinary is the host path of billet-guest, shown read-only to the
+	// guest and run as its PID 1.
+	GuestBinary string
+	Hostname    string
+	Shape       model.Shape
+	// Labels are recorded for people; no secret goes here.
+	Labels map[string]string
+}
+
+// State is what a driver sees of a guest.
+type State string
+
+// The states of a guest on its host.
+const (
+	Absent  State = "absent"
+	Running State = "running"
+	Exited  State = "exited" // no compute is left; its remains await Delete
+)
+
+// Status is a driver's view of one guest.
+type Status struct {
+	State State
+	PID   int  // the sandbox's process on the host, while running
+	Exit  Exit // once exited
+}
+
+// Exit says how a guest ended, from the host's counters and the sandbox's own
+// log, never from a guess.
+type Exit struct {
+	Cause  model.Cause
+	Code   int    // PID 1's exit code, when Cause is exited
+	Detail string // for people: the counter that moved, or the panic's first lines
+}
+
+// Boundary is what Probe found.
+type Boundary struct {
+	Driver   model.DriverName `json:"driver"`
+	Platform string           `json:"platform"` // such as "systrap"
+	Version  string           `json:"version"`
+	Binary   string           `json:"binary"` // path
+	SHA256   string           `json:"sha256"` // of the binary
+	Cgroup   int              `json:"cgroup"` // 1 or 2
+	BootTime time.Duration    `json:"boot_time"`
+}

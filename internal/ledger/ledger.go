@@ -1,0 +1,181 @@
+// Package ledger is the records port: everything the control plane knows.
+//
+// Every method is one transaction that keeps one invariant. The ledger reads
+// no clock and makes no id: both come in, so that a test owns them. Each
+// mutating method writes its own event in the same transaction, with the
+// actor and time of Meta. Every record has a tenant and a region. Package
+// ledgertest is the conformance suite that each adapter runs.
+//
+// Errors: errs.NotFound, errs.Conflict (a name is taken, a state forbids it),
+// errs.Stale (an epoch, parent or intent was overtaken), errs.Exhausted (no
+// capacity, a ceiling reached), errs.Internal for a corrupt store, with a hint.
+package ledger
+
+import (
+	"context"
+	"time"
+
+	"github.com/billethq/billet/internal/model"
+)
+
+// Meta says when and by whom; Actor is "" for the control plane itself.
+type Meta struct {
+	Now   time.Time
+	Actor model.PrincipalID
+}
+
+// Deployment identifies one control plane and its ledger.
+type Deployment struct {
+	ID      string
+	Created time.Time
+}
+
+// Ledger is the port.
+type Ledger interface {
+	// EnsureDeployment returns the deployment, creating it (and the tenant
+	// "default") with the given id when the ledger is new.
+	EnsureDeployment(ctx context.Context, m Meta, id string) (Deployment, error)
+
+	// EnsurePrincipal returns the principal of p's name, creating p when there
+	// is none. errs.Conflict when it exists with another class or role.
+	EnsurePrincipal(ctx context.Context, m Meta, p model.Principal) (model.Principal, error)
+	// CreateToken: token names are unique. DeleteToken takes a name or an id.
+	CreateToken(ctx context.Context, m Meta, t model.Token) error
+	Tokens(ctx context.Context) ([]TokenRecord, error)
+	DeleteToken(ctx context.Context, m Meta, ref string) error
+	// TokenByHash finds an unexpired token and its principal, and notes its
+	// use, at most once an hour. errs.Unauthenticated when there is none.
+	TokenByHash(ctx context.Context, m Meta, hash [32]byte) (TokenRecord, error)
+
+	// SeeNode inserts or updates a node by id. A changed capacity, boot id or
+	// version is an event; being seen again is not.
+	SeeNode(ctx context.Context, m Meta, n model.Node) error
+	Nodes(ctx context.Context) ([]model.Node, error)
+
+	// CommitGeneration records g under the image of that name, creating the
+	// image img when there is none, and makes g its head. The same root again
+	// as the head changes nothing and returns the head.
+	CommitGeneration(ctx context.Context, m Meta, img model.Image, g model.ImageGeneration) (ImageRecord, error)
+	Images(ctx context.Context) ([]ImageRecord, error)
+	// Image finds by name or id, with all generations, newest first.
+	Image(ctx context.Context, ref string) (ImageRecord, []model.ImageGeneration, error)
+	// DeleteImage forgets the image and its generations: workspaces made from
+	// it keep their roots.
+	DeleteImage(ctx context.Context, m Meta, ref string) error
+
+	// CreateWorkspace inserts w with epoch 0, unless idem names an earlier
+	// creation: then that workspace comes back with created false
+	// (errs.Conflict when the earlier one had another fingerprint).
+	// errs.Conflict when the name is taken.
+	CreateWorkspace(ctx context.Context, m Meta, w model.Workspace, idem Idempotency) (got model.Workspace, created bool, err error)
+	// Workspace finds by name or id; names are unique in the deployment.
+	Workspace(ctx context.Context, ref string) (model.Workspace, error)
+	Workspaces(ctx context.Context) ([]model.Workspace, error)
+	RenameWorkspace(ctx context.Context, m Meta, id model.WorkspaceID, name string) error
+	// SetDesired changes what the owner wants; to running it clears Failure.
+	// errs.Conflict once it is deleted.
+	SetDesired(ctx context.Context, m Meta, id model.WorkspaceID, d model.Desired) (model.Workspace, error)
+	// RemoveWorkspace deletes the record of a workspace that is desired
+	// deleted; errs.Conflict while an instance of it is live. Its name is
+	// free again, its id never.
+	RemoveWorkspace(ctx context.Context, m Meta, id model.WorkspaceID) error
+	// ExpireIdempotency forgets keys used before t.
+	ExpireIdempotency(ctx context.Context, before time.Time) error
+
+	// Place charges in.Shape to in.Node and inserts the instance in state
+	// reserved under the subject's next epoch, all in one transaction. It
+	// refuses: errs.Conflict when the subject has a live instance,
+	// errs.Exhausted when the node lacks the headroom or the tier's Max live
+	// instances are reached, errs.NotFound without node or workspace. The
+	// returned instance has its epoch.
+	Place(ctx context.Context, m Meta, in model.Instance, ceiling Ceiling) (model.Instance, error)
+	Instance(ctx context.Context, id model.InstanceID) (model.Instance, error)
+	// Instances returns those that match, oldest first.
+	Instances(ctx context.Context, f InstanceFilter) ([]model.Instance, error)
+	// SetInstanceDesired tells a live instance what should be of it.
+	SetInstanceDesired(ctx context.Context, m Meta, id model.InstanceID, d model.InstanceDesired) error
+	// Observe records what its node saw of an instance: state by the
+	// transition table, cause, detail, phases, and the lease renewed. An
+	// unasked end (its desired is run) sets the workspace's Failure and its
+	// desired to stopped. errs.Stale when node or epoch do not match;
+	// an observation of a fenced or ended instance changes nothing but
+	// fenced → ended. changed says whether anything but the lease moved.
+	Observe(ctx context.Context, m Meta, o Observation) (changed bool, err error)
+	// MarkUnproven moves the live instances whose lease ended before m.Now to
+	// unproven and returns them. Their capacity stays charged.
+	MarkUnproven(ctx context.Context, m Meta) ([]model.Instance, error)
+	// Fence raises the subject's epoch and marks its live instances fenced, so
+	// that nothing they flush can be committed any more.
+	Fence(ctx context.Context, m Meta, kind model.SubjectKind, id model.SubjectID) error
+
+	// BeginFlush records an intent; in.Seq comes back as the subject's head
+	// sequence plus one. errs.Stale unless the instance is live, its epoch is
+	// the subject's and in.Base is the subject's head.
+	BeginFlush(ctx context.Context, m Meta, in model.FlushIntent) (model.FlushIntent, error)
+	// CommitFlush is the commit point of all durable state: it inserts the
+	// snapshot and moves the head, guarded by epoch, parent root and an
+	// unexpired intent (errs.Stale otherwise), and removes the intent. When
+	// the head already is s.Root under s.Epoch and s.Seq it returns the
+	// snapshot made then, and changes nothing.
+	CommitFlush(ctx context.Context, m Meta, intent model.IntentID, instance model.InstanceID, s model.Snapshot) (model.Snapshot, error)
+	// ExpireIntents removes intents that expired before m.Now.
+	ExpireIntents(ctx context.Context, m Meta) (int, error)
+	// Snapshots of one workspace, newest first.
+	Snapshots(ctx context.Context, ws model.WorkspaceID) ([]model.Snapshot, error)
+
+	// TierUse counts live instances by tier.
+	TierUse(ctx context.Context) (map[string]int, error)
+
+	// Events after seq, oldest first, at most limit, of one subject when
+	// subject is not "".
+	Events(ctx context.Context, subject string, after int64, limit int) ([]model.Event, error)
+
+	Close() error
+}
+
+// TokenRecord is a token with its principal.
+type TokenRecord struct {
+	Token     model.Token
+	Principal model.Principal
+}
+
+// ImageRecord is an image with its head generation.
+type ImageRecord struct {
+	Image model.Image
+	Head  model.ImageGeneration
+}
+
+// Idempotency is a client's key for one creation. An empty Key is none.
+type Idempotency struct {
+	Key         string
+	Principal   model.PrincipalID
+	Fingerprint [32]byte // of the request
+}
+
+// Ceiling is what Place checks besides the node's headroom.
+type Ceiling struct {
+	Tier string
+	Max  int // live instances of Tier; 0: no ceiling
+	// LeaseUntil is the end of the new lease.
+	LeaseUntil time.Time
+}
+
+// InstanceFilter selects; zero fields select all.
+type InstanceFilter struct {
+	Node    model.NodeID
+	Subject model.SubjectID
+	Live    bool // only live ones
+	Limit   int
+}
+
+// Observation is what a node saw of one instance.
+type Observation struct {
+	Node       model.NodeID
+	Instance   model.InstanceID
+	Epoch      model.Epoch
+	State      model.InstanceState
+	Cause      model.Cause
+	Detail     string
+	Phases     []model.Phase
+	LeaseUntil time.Time
+}
