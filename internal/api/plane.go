@@ -84,23 +84,13 @@ type Projection struct {
 	Deployment string `json:"deployment"`
 	// DomainKeys key the content hash of each dedup domain. Secret: a node
 	// keeps them in files of mode 0600 only.
-	DomainKeys []DomainKey `json:"domain_keys"`
-	Gateways   []Gateway   `json:"gateways"`
+	DomainKeys []model.DomainKey `json:"domain_keys"`
+	Gateways   []Gateway         `json:"gateways"`
 	// TicketKey verifies tickets that control signed.
 	TicketKey  ed25519.PublicKey `json:"ticket_key"`
 	FlushEvery time.Duration     `json:"flush_every"` // nanoseconds
 	StopGrace  time.Duration     `json:"stop_grace"`  // nanoseconds
 }
-
-// DomainKey is the BLAKE3 key of one dedup domain.
-type DomainKey struct {
-	Domain string `json:"domain"` // "deployment" or a tenant id
-	Key    []byte `json:"key"`    // 32 bytes
-}
-
-// DeploymentDomain is the domain of images and generations, which every tenant
-// may build on.
-const DeploymentDomain = "deployment"
 
 // Gateway is where a node keeps an outgoing session.
 type Gateway struct {
