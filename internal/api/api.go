@@ -238,6 +238,8 @@ type Info struct {
 	Version    string `json:"version"`     // of the binary
 	APIVersion string `json:"api_version"` // Version
 	Deployment string `json:"deployment"`
+	// TicketKey is the Ed25519 public key with which gateways verify tickets.
+	TicketKey []byte `json:"ticket_key"`
 }
 
 // List is a page of anything.

@@ -54,6 +54,8 @@ type ObservedInstance struct {
 	Base   model.Root          `json:"base,omitempty"` // the durable root it stands on
 	// UnsavedBytes are guest pages not yet durable in the object store.
 	UnsavedBytes int64 `json:"unsaved_bytes"`
+	// DurableAt: everything written before this time is durable. Zero: unknown.
+	DurableAt time.Time `json:"durable_at"`
 	// FlushError is why the last flush did not end well, "" when it did.
 	FlushError string `json:"flush_error,omitempty"`
 }
@@ -77,6 +79,9 @@ type DesiredInstance struct {
 	Shape       model.Shape           `json:"shape"`
 	Root        model.Root            `json:"root"` // the durable root to stand on
 	Seq         model.Seq             `json:"seq"`  // of Root
+	// FlushAfter asks for a flush that begins at or after this time, so that
+	// somebody may build on what was written before it. Zero: none.
+	FlushAfter time.Time `json:"flush_after"`
 }
 
 // Projection is the policy a node needs to act alone.
