@@ -225,7 +225,7 @@ type Event struct {
 	Data        map[string]string `json:"data,omitempty"`
 }
 
-// Progress is one server-sent event of a wait. Type is the SSE event name.
+// Progress is one message of a wait: the state of the workspace at that time.
 type Progress struct {
 	Workspace Workspace `json:"workspace"`
 	// Done is set on the last one: the wait is over, well or with Problem.

@@ -1,48 +1,83 @@
 package api
 
 import (
+	"encoding/json"
+	"fmt"
+	"io"
 	"net/http"
 
 	"github.com/billethq/billet/internal/errs"
 )
 
-// StatusOf returns the HTTP status of an error kind.
-func StatusOf(k errs.Kind) int {
-	switch k {
-	case errs.Invalid:
-		return http.StatusBadRequest
-	case errs.Unauthenticated:
-		return http.StatusUnauthorized
-	case errs.Denied:
-		return http.StatusForbidden
-	case errs.NotFound:
-		return http.StatusNotFound
-	case errs.Conflict, errs.Stale:
-		return http.StatusConflict
-	case errs.Exhausted:
-		return http.StatusTooManyRequests
-	case errs.Unsupported:
-		return http.StatusNotImplemented
-	case errs.Unavailable:
-		return http.StatusServiceUnavailable
-	case errs.Internal:
-		return http.StatusInternalServerError
-	}
-	return http.StatusInternalServerError
+// ProblemType is the media type of Problem.
+const ProblemType = "application/problem+json"
+
+// maxProblemBytes bounds what a client reads of an error: a page of text from
+// something that is not billet must not fill its memory.
+const maxProblemBytes = 64 << 10
+
+// statuses is the one table from kinds to HTTP statuses.
+var statuses = map[errs.Kind]int{
+	errs.Invalid:         http.StatusBadRequest,
+	errs.NotFound:        http.StatusNotFound,
+	errs.Conflict:        http.StatusConflict,
+	errs.Stale:           http.StatusPreconditionFailed,
+	errs.Exhausted:       http.StatusTooManyRequests,
+	errs.Unavailable:     http.StatusServiceUnavailable,
+	errs.Unauthenticated: http.StatusUnauthorized,
+	errs.Denied:          http.StatusForbidden,
+	errs.Unsupported:     http.StatusNotImplemented,
+	errs.Internal:        http.StatusInternalServerError,
 }
 
-// ProblemOf describes err on the wire.
+// ProblemOf puts err on the wire. Of an internal error only that it happened
+// is told: its causes may name files and other tenants' things, and belong in
+// the log.
 func ProblemOf(err error) Problem {
-	k := errs.KindOf(err)
-	status := StatusOf(k)
-	return Problem{Type: "about:blank", Title: http.StatusText(status), Status: status, Kind: string(k), Detail: err.Error(), Hint: errs.HintOf(err)}
+	kind := errs.KindOf(err)
+	status, known := statuses[kind]
+	if !known {
+		kind, status = errs.Internal, http.StatusInternalServerError
+	}
+	p := Problem{
+		Type: "about:blank", Title: http.StatusText(status), Status: status,
+		Detail: err.Error(), Kind: string(kind), Hint: errs.HintOf(err),
+	}
+	if kind == errs.Internal && p.Hint == "" {
+		p.Detail, p.Hint = "a fault inside billet", "the log of the process that answered has the cause"
+	}
+	return p
 }
 
-// Err turns a problem back into the error that the server meant.
+// Err is the error that p describes, with its kind and hint.
 func (p Problem) Err() error {
-	e := errs.New(errs.Kind(p.Kind), "%s", p.Detail)
-	if p.Hint != "" {
-		e = e.WithHint("%s", p.Hint)
+	kind := errs.Kind(p.Kind)
+	if _, known := statuses[kind]; !known {
+		kind = errs.Internal
 	}
-	return e
+	msg := p.Detail
+	if msg == "" {
+		msg = p.Title
+	}
+	return &errs.Error{Kind: kind, Message: msg, Hint: p.Hint}
+}
+
+// responseError reads the error out of a response that is not a success.
+// Something that does not answer problem+json is not billet.
+func responseError(res *http.Response) error {
+	body, err := io.ReadAll(io.LimitReader(res.Body, maxProblemBytes))
+	if err != nil {
+		return errs.Wrap(errs.Unavailable, err, "read answer")
+	}
+	var p Problem
+	if mediaType(res) != ProblemType || json.Unmarshal(body, &p) != nil || p.Kind == "" {
+		return foreign(fmt.Sprintf("answered %s", res.Status))
+	}
+	return p.Err()
+}
+
+// foreign is the error for an answer that no billet server gives.
+func foreign(what string) error {
+	return errs.New(errs.Unavailable, "the other side is no billet server: it %s", what).
+		WithHint("check --address and --socket; see what listens there")
 }
