@@ -21,7 +21,7 @@ var statuses = map[errs.Kind]int{
 	errs.Invalid:         http.StatusBadRequest,
 	errs.NotFound:        http.StatusNotFound,
 	errs.Conflict:        http.StatusConflict,
-	errs.Stale:           http.StatusPreconditionFailed,
+	errs.Stale:           http.StatusConflict,
 	errs.Exhausted:       http.StatusTooManyRequests,
 	errs.Unavailable:     http.StatusServiceUnavailable,
 	errs.Unauthenticated: http.StatusUnauthorized,
@@ -30,15 +30,23 @@ var statuses = map[errs.Kind]int{
 	errs.Internal:        http.StatusInternalServerError,
 }
 
+// StatusOf returns the HTTP status of a kind.
+func StatusOf(k errs.Kind) int {
+	if status, known := statuses[k]; known {
+		return status
+	}
+	return http.StatusInternalServerError
+}
+
 // ProblemOf puts err on the wire. Of an internal error only that it happened
 // is told: its causes may name files and other tenants' things, and belong in
 // the log.
 func ProblemOf(err error) Problem {
 	kind := errs.KindOf(err)
-	status, known := statuses[kind]
-	if !known {
-		kind, status = errs.Internal, http.StatusInternalServerError
+	if _, known := statuses[kind]; !known {
+		kind = errs.Internal
 	}
+	status := StatusOf(kind)
 	p := Problem{
 		Type: "about:blank", Title: http.StatusText(status), Status: status,
 		Detail: err.Error(), Kind: string(kind), Hint: errs.HintOf(err),
