@@ -14,8 +14,8 @@ import (
 	"github.com/billethq/billet/internal/model"
 )
 
-// leakGrace is how long the kernel and the processes that a test has ended may
-// take to let go.
+// leakGrace bounds how long the kernel and the processes that a test has ended
+// may take to let go.
 const leakGrace = 10 * time.Second
 
 // leakMark is the environment variable by which processes that a test started
@@ -32,6 +32,11 @@ const leakMark = "BILLET_TEST_MARK"
 // It sets an environment variable, so the test cannot be parallel.
 func LeakCheck(t testing.TB) {
 	t.Helper()
+	leakCheck(t, leakGrace)
+}
+
+func leakCheck(t testing.TB, grace time.Duration) {
+	t.Helper()
 	NeedRoot(t)
 	mark := model.NewID()
 	t.Setenv(leakMark, mark)
@@ -42,7 +47,7 @@ func LeakCheck(t testing.TB) {
 		// What is new and empty may be another test's, for a moment: only
 		// what was seen in every look counts.
 		left := l.find()
-		for end := time.Now().Add(leakGrace); len(left) > 0 && time.Now().Before(end); {
+		for end := time.Now().Add(grace); len(left) > 0 && time.Now().Before(end); {
 			time.Sleep(20 * time.Millisecond)
 			now := l.find()
 			left = slices.DeleteFunc(left, func(s string) bool { return !slices.Contains(now, s) })

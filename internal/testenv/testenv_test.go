@@ -77,11 +77,11 @@ func TestNeedPostgres_GivesFreshDatabases(t *testing.T) {
 	}
 }
 
-// leaky runs LeakCheck around body, with as little grace as the real one has.
-func leaky(t *testing.T, body func(dir string)) []string {
+// leaky runs a leak check around body and returns what it complains of.
+func leaky(t *testing.T, grace time.Duration, body func(dir string)) []string {
 	t.Helper()
 	f := &fakeTB{TB: t, dir: t.TempDir()}
-	LeakCheck(f)
+	leakCheck(f, grace)
 	body(f.dir)
 	f.finish()
 	return f.errors
@@ -89,7 +89,7 @@ func leaky(t *testing.T, body func(dir string)) []string {
 
 func TestLeakCheck_SeesProcess(t *testing.T) {
 	NeedRoot(t)
-	got := leaky(t, func(string) {
+	got := leaky(t, 0, func(string) {
 		cmd := exec.Command("sleep", "60")
 		if err := cmd.Start(); err != nil {
 			t.Fatal(err)
@@ -103,7 +103,7 @@ func TestLeakCheck_SeesProcess(t *testing.T) {
 
 func TestLeakCheck_SeesMount(t *testing.T) {
 	NeedRoot(t)
-	got := leaky(t, func(dir string) {
+	got := leaky(t, 0, func(dir string) {
 		if err := unix.Mount("billet-test", dir, "tmpfs", 0, ""); err != nil {
 			t.Skip(err)
 		}
@@ -117,7 +117,7 @@ func TestLeakCheck_SeesMount(t *testing.T) {
 func TestLeakCheck_WaitsForWhatIsEnding(t *testing.T) {
 	NeedRoot(t)
 	start := time.Now()
-	got := leaky(t, func(string) {
+	got := leaky(t, leakGrace, func(string) {
 		cmd := exec.Command("sleep", "0.2")
 		if err := cmd.Start(); err != nil {
 			t.Fatal(err)
