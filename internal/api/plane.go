@@ -91,6 +91,8 @@ type Projection struct {
 	// keeps them in files of mode 0600 only.
 	DomainKeys []model.DomainKey `json:"domain_keys"`
 	Gateways   []Gateway         `json:"gateways"`
+	// SessionTicket opens the node's own sessions with the gateways.
+	SessionTicket string `json:"session_ticket"`
 	// TicketKey verifies tickets that control signed.
 	TicketKey  ed25519.PublicKey `json:"ticket_key"`
 	FlushEvery time.Duration     `json:"flush_every"` // nanoseconds

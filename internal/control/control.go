@@ -1,0 +1,129 @@
+// Package control is the control plane: it keeps records of what should be,
+// hands each node its part, and moves what differs.
+package control
+
+import (
+	"context"
+	"crypto/ed25519"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/billethq/billet/internal/api"
+	"github.com/billethq/billet/internal/clock"
+	"github.com/billethq/billet/internal/errs"
+	"github.com/billethq/billet/internal/ledger"
+	"github.com/billethq/billet/internal/model"
+)
+
+// Config is what the control plane needs.
+type Config struct {
+	Ledger     ledger.Ledger
+	Secrets    *Secrets
+	Tiers      []model.Tier
+	Gateways   []api.Gateway
+	FlushEvery time.Duration
+	StopGrace  time.Duration
+	Clock      clock.Clock
+	Log        *slog.Logger
+	Version    string
+}
+
+// leasePeriod is how long a lease lasts after its node was last heard; a node
+// syncs at least every syncHold, a third of it.
+const (
+	leasePeriod = 60 * time.Second
+	syncHold    = leasePeriod / 3
+)
+
+// Control implements api.Service and api.Plane over a ledger.
+type Control struct {
+	cfg        Config
+	deployment ledger.Deployment
+	signer     ed25519.PrivateKey
+	began      time.Time
+	changed    *signal
+
+	mu      sync.Mutex
+	nodes   map[model.NodeID]*nodeView     // what nodes were told and when they were heard
+	seen    map[model.InstanceID]volatile  // what nodes say that is not worth a record
+	flushes map[model.InstanceID]time.Time // flushes that were asked for
+	waiting map[model.WorkspaceID]string   // why a wanted start has no instance yet
+}
+
+// volatile is the part of an observation that only the present needs.
+type volatile struct {
+	unsaved    int64
+	durableAt  time.Time
+	flushError string
+}
+
+// New opens the deployment in the ledger.
+func New(ctx context.Context, cfg Config) (*Control, error) {
+	switch {
+	case cfg.Ledger == nil || cfg.Secrets == nil || cfg.Clock == nil || cfg.Log == nil:
+		return nil, errs.New(errs.Internal, "control: ledger, secrets, clock and log are needed")
+	case len(cfg.Tiers) == 0:
+		return nil, errs.New(errs.Invalid, "no tier is configured").WithHint("add one under tiers: in the configuration")
+	}
+	now := cfg.Clock.Now()
+	d, err := cfg.Ledger.EnsureDeployment(ctx, ledger.Meta{Now: now}, model.NewID())
+	if err != nil {
+		return nil, err
+	}
+	signer, err := cfg.Secrets.TicketKey()
+	if err != nil {
+		return nil, err
+	}
+	return &Control{
+		cfg: cfg, deployment: d, signer: signer, began: now, changed: newSignal(),
+		nodes:   map[model.NodeID]*nodeView{},
+		seen:    map[model.InstanceID]volatile{},
+		flushes: map[model.InstanceID]time.Time{},
+		waiting: map[model.WorkspaceID]string{},
+	}, nil
+}
+
+// Local is the principal of whoever may open the deployment's Unix socket.
+func (c *Control) Local(ctx context.Context) (model.Principal, error) {
+	return c.cfg.Ledger.EnsurePrincipal(ctx, c.meta(""), model.Principal{
+		ID: model.PrincipalID(model.NewID()), Tenant: model.DefaultTenant, Region: model.DefaultRegion,
+		Name: "local", Class: model.ClassHuman, Role: model.RoleAdmin, Created: c.cfg.Clock.Now(),
+	})
+}
+
+// TicketKey verifies the tickets that this deployment signs.
+func (c *Control) TicketKey() ed25519.PublicKey { return c.signer.Public().(ed25519.PublicKey) }
+
+// Info describes the deployment.
+func (c *Control) Info(context.Context) (api.Info, error) {
+	return api.Info{Version: c.cfg.Version, APIVersion: api.Version, Deployment: c.deployment.ID, TicketKey: c.TicketKey()}, nil
+}
+
+func (c *Control) meta(actor model.PrincipalID) ledger.Meta {
+	return ledger.Meta{Now: c.cfg.Clock.Now(), Actor: actor}
+}
+
+// signal wakes everybody who waits for a change. It carries nothing: who wakes
+// reads the present state.
+type signal struct {
+	mu sync.Mutex
+	ch chan struct{}
+}
+
+func newSignal() *signal { return &signal{ch: make(chan struct{})} }
+
+// next returns a channel that is closed at the next broadcast. Take it before
+// reading the state, so that a change in between is not missed.
+func (s *signal) next() <-chan struct{} {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.ch
+}
+
+func (s *signal) broadcast() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	close(s.ch)
+	s.ch = make(chan struct{})
+}

@@ -1,0 +1,87 @@
+package control
+
+import (
+	"crypto/ed25519"
+	"crypto/rand"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"sync"
+
+	"github.com/google/renameio/v2"
+
+	"github.com/billethq/billet/internal/api"
+	"github.com/billethq/billet/internal/errs"
+	"github.com/billethq/billet/internal/model"
+)
+
+// Secrets keeps the deployment's keys as files of mode 0600 in one directory
+// of mode 0700. Losing the directory makes every stored block unreadable: it
+// belongs into a backup with the ledger.
+type Secrets struct {
+	dir string
+	mu  sync.Mutex
+}
+
+// keyBytes is the size of every key: a BLAKE3 key and an Ed25519 seed.
+const keyBytes = 32
+
+// OpenSecrets creates dir if need be.
+func OpenSecrets(dir string) (*Secrets, error) {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, errs.Wrap(errs.Internal, err, "create the secrets directory")
+	}
+	return &Secrets{dir: dir}, nil
+}
+
+// TicketKey signs the tickets of the road.
+func (s *Secrets) TicketKey() (ed25519.PrivateKey, error) {
+	seed, err := s.key("ticket.key")
+	if err != nil {
+		return nil, err
+	}
+	return ed25519.NewKeyFromSeed(seed), nil
+}
+
+// DomainKeys returns the keys of the deployment's domain and of the tenants.
+func (s *Secrets) DomainKeys(tenants ...model.TenantID) ([]model.DomainKey, error) {
+	names := []string{model.DeploymentDomain}
+	for _, t := range tenants {
+		names = append(names, string(t))
+	}
+	keys := make([]model.DomainKey, 0, len(names))
+	for _, name := range names {
+		k, err := s.key("domain-" + name + ".key")
+		if err != nil {
+			return nil, err
+		}
+		keys = append(keys, model.DomainKey{Domain: name, Key: k})
+	}
+	return keys, nil
+}
+
+// key reads a key, creating it on first use.
+func (s *Secrets) key(name string) ([]byte, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	path := filepath.Join(s.dir, name)
+	b, err := os.ReadFile(path)
+	switch {
+	case err == nil && len(b) == keyBytes:
+		return b, nil
+	case err == nil:
+		return nil, errs.New(errs.Internal, "key file %s has %d bytes, not %d", path, len(b), keyBytes).WithHint("restore it from a backup: without it stored blocks cannot be read")
+	case !errors.Is(err, fs.ErrNotExist):
+		return nil, errs.Wrap(errs.Internal, err, "read key %s", name)
+	}
+	b = make([]byte, keyBytes)
+	_, _ = rand.Read(b)
+	if err := renameio.WriteFile(path, b, 0o600); err != nil {
+		return nil, errs.Wrap(errs.Internal, err, "create key %s", name)
+	}
+	return b, nil
+}
+
+var _ api.Plane = (*Control)(nil)
+var _ api.Service = (*Control)(nil)

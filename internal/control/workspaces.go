@@ -1,0 +1,496 @@
+package control
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/billethq/billet/internal/api"
+	"github.com/billethq/billet/internal/errs"
+	"github.com/billethq/billet/internal/failpoint"
+	"github.com/billethq/billet/internal/fleet"
+	"github.com/billethq/billet/internal/ledger"
+	"github.com/billethq/billet/internal/model"
+	"github.com/billethq/billet/internal/road"
+)
+
+// attachTTL is how long an attachment's ticket opens streams: long enough for
+// the client to dial, too short to be worth stealing.
+const attachTTL = time.Minute
+
+// forkFlushWait bounds how long a fork of a running workspace waits for its
+// newest state to become durable.
+const forkFlushWait = 10 * time.Minute
+
+// CreateWorkspace implements api.Service.
+func (c *Control) CreateWorkspace(ctx context.Context, who model.Principal, key string, req api.CreateWorkspaceRequest) (api.Workspace, error) {
+	m := c.meta(who.ID)
+	ws, err := c.newWorkspace(ctx, who, m, req)
+	if err != nil {
+		return api.Workspace{}, err
+	}
+	return c.create(ctx, m, ws, idempotency(who, key, req))
+}
+
+func idempotency(who model.Principal, key string, req any) ledger.Idempotency {
+	body, err := json.Marshal(req)
+	if err != nil {
+		panic("control: request without JSON: " + err.Error()) // our own wire types only
+	}
+	return ledger.Idempotency{Key: key, Principal: who.ID, Fingerprint: sha256.Sum256(body)}
+}
+
+// newWorkspace checks a request as a whole and makes the record.
+func (c *Control) newWorkspace(ctx context.Context, who model.Principal, m ledger.Meta, req api.CreateWorkspaceRequest) (model.Workspace, error) {
+	ws := model.Workspace{
+		ID: model.WorkspaceID(model.NewID()), Tenant: who.Tenant, Region: model.DefaultRegion, Owner: who.ID,
+		Name: req.Name, Class: req.Class, Desired: desiredAtFirst(req.Stopped), Created: m.Now, Updated: m.Now, HeadAt: m.Now,
+	}
+	if ws.Name == "" {
+		ws.Name = generateName()
+	}
+	if err := model.CheckName("workspace", ws.Name); err != nil {
+		return ws, err
+	}
+	tier, err := c.tierFor(who, req)
+	if err != nil {
+		return ws, err
+	}
+	ws.Tier, ws.Shape, ws.Image = tier.Name, tier.Shape, req.Image
+	if ws.Class == "" {
+		ws.Class = who.Class
+	}
+	if len(tier.Classes) > 0 && !slices.Contains(tier.Classes, ws.Class) {
+		return ws, errs.New(errs.Denied, "tier %s is not for class %s", tier.Name, ws.Class).WithHint("choose another tier; see: billet tier ls")
+	}
+	if ws.Image == "" {
+		ws.Image = tier.Image
+	}
+	if req.Disk != 0 {
+		ws.Shape.Disk = req.Disk
+	}
+	return c.onImage(ctx, ws)
+}
+
+func desiredAtFirst(stopped bool) model.Desired {
+	if stopped {
+		return model.DesiredStopped
+	}
+	return model.DesiredRunning
+}
+
+func (c *Control) tierFor(who model.Principal, req api.CreateWorkspaceRequest) (model.Tier, error) {
+	if req.Class != "" && req.Class != model.ClassHuman && req.Class != model.ClassAgent && req.Class != model.ClassCI {
+		return model.Tier{}, errs.New(errs.Invalid, "class %q is not one of human, agent, ci", req.Class).WithHint("leave --class away to use your own (%s)", who.Class)
+	}
+	if req.Tier == "" {
+		return c.cfg.Tiers[0], nil
+	}
+	t, ok := c.tier(req.Tier)
+	if !ok {
+		return t, errs.New(errs.NotFound, "tier %q is not configured", req.Tier).WithHint("see: billet tier ls")
+	}
+	return t, nil
+}
+
+// onImage puts the workspace on the newest generation of its image.
+func (c *Control) onImage(ctx context.Context, ws model.Workspace) (model.Workspace, error) {
+	rec, _, err := c.cfg.Ledger.Image(ctx, ws.Image)
+	if errs.Is(err, errs.NotFound) {
+		return ws, errs.New(errs.NotFound, "image %q is not there", ws.Image).WithHint("see: billet image ls; make one with: billet image import, billet image build debian")
+	}
+	if err != nil {
+		return ws, err
+	}
+	ws.Image, ws.Base, ws.Head = rec.Image.Name, rec.Head.Root, rec.Head.Root
+	switch {
+	case ws.Shape.Disk <= 0:
+		return ws, errs.New(errs.Invalid, "a disk of %d bytes is no disk", ws.Shape.Disk).WithHint("leave --disk away to use the tier's")
+	case ws.Shape.Disk < rec.Head.DiskBytes:
+		return ws, errs.New(errs.Invalid, "a disk of %s is smaller than the image's %s", gib(ws.Shape.Disk), gib(rec.Head.DiskBytes)).
+			WithHint("choose a disk of at least %s, or import the image with a smaller --disk", gib(rec.Head.DiskBytes))
+	}
+	return ws, nil
+}
+
+func gib(n int64) string { return fmt.Sprintf("%.4g GiB", float64(n)/(1<<30)) }
+
+// create records the workspace and, unless it is to stay stopped, reserves its
+// first instance. A refusal comes before anything is recorded; should the
+// fleet fill up in between, the record is taken back.
+func (c *Control) create(ctx context.Context, m ledger.Meta, ws model.Workspace, idem ledger.Idempotency) (api.Workspace, error) {
+	if ws.Desired == model.DesiredRunning {
+		if err := c.admit(ctx, ws); err != nil && idem.Key == "" {
+			return api.Workspace{}, err
+		}
+	}
+	got, created, err := c.cfg.Ledger.CreateWorkspace(ctx, m, ws, idem)
+	if err != nil {
+		return api.Workspace{}, err
+	}
+	if !created {
+		return c.show(ctx, got)
+	}
+	failpoint.Reach(failpoint.CreateCommitted)
+	if got.Desired == model.DesiredRunning {
+		if _, err := c.place(ctx, m, got); err != nil && !errs.Is(err, errs.Conflict) {
+			return api.Workspace{}, c.takeBack(ctx, m, got, err)
+		}
+	}
+	c.changed.broadcast()
+	return c.show(ctx, got)
+}
+
+// admit refuses before anything is committed.
+func (c *Control) admit(ctx context.Context, ws model.Workspace) error {
+	t, ok := c.tier(ws.Tier)
+	drivers := []model.DriverName{model.DriverGVisor}
+	if ok {
+		drivers = t.Drivers
+	}
+	if t.Max > 0 {
+		use, err := c.cfg.Ledger.TierUse(ctx)
+		if err != nil {
+			return err
+		}
+		if use[t.Name] >= t.Max {
+			return errs.New(errs.Exhausted, "tier %s has %d of %d instances live", t.Name, use[t.Name], t.Max).WithHint("stop one of them, or raise the tier's max")
+		}
+	}
+	_, _, err := c.choose(ctx, fleet.Need{Region: ws.Region, Shape: ws.Shape, Drivers: drivers})
+	return err
+}
+
+// takeBack removes a workspace whose first placement was refused, so that the
+// caller's refusal is the whole truth.
+func (c *Control) takeBack(ctx context.Context, m ledger.Meta, ws model.Workspace, cause error) error {
+	if _, err := c.cfg.Ledger.SetDesired(ctx, m, ws.ID, model.DesiredDeleted); err != nil {
+		return fmt.Errorf("take back workspace %s: %w", ws.Name, err)
+	}
+	if err := c.cfg.Ledger.RemoveWorkspace(ctx, m, ws.ID); err != nil {
+		return fmt.Errorf("take back workspace %s: %w", ws.Name, err)
+	}
+	return cause
+}
+
+// find returns a workspace of the caller's tenant.
+func (c *Control) find(ctx context.Context, who model.Principal, ref string) (model.Workspace, error) {
+	ws, err := c.cfg.Ledger.Workspace(ctx, ref)
+	if errs.Is(err, errs.NotFound) || (err == nil && ws.Tenant != who.Tenant) {
+		return ws, errs.New(errs.NotFound, "workspace %q is not there", ref).WithHint("see: billet ws ls")
+	}
+	return ws, err
+}
+
+// Workspaces implements api.Service.
+func (c *Control) Workspaces(ctx context.Context, who model.Principal) ([]api.Workspace, error) {
+	all, err := c.cfg.Ledger.Workspaces(ctx)
+	if err != nil {
+		return nil, err
+	}
+	out := []api.Workspace{}
+	for _, ws := range all {
+		if ws.Tenant != who.Tenant {
+			continue
+		}
+		v, err := c.show(ctx, ws)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, v)
+	}
+	return out, nil
+}
+
+// Workspace implements api.Service.
+func (c *Control) Workspace(ctx context.Context, who model.Principal, ref string) (api.Workspace, error) {
+	ws, err := c.find(ctx, who, ref)
+	if err != nil {
+		return api.Workspace{}, err
+	}
+	return c.show(ctx, ws)
+}
+
+// UpdateWorkspace implements api.Service.
+func (c *Control) UpdateWorkspace(ctx context.Context, who model.Principal, ref string, req api.UpdateWorkspaceRequest) (api.Workspace, error) {
+	if err := model.CheckName("workspace", req.Name); err != nil {
+		return api.Workspace{}, err
+	}
+	ws, err := c.find(ctx, who, ref)
+	if err != nil {
+		return api.Workspace{}, err
+	}
+	if err := c.cfg.Ledger.RenameWorkspace(ctx, c.meta(who.ID), ws.ID, req.Name); err != nil {
+		return api.Workspace{}, err
+	}
+	c.changed.broadcast()
+	return c.Workspace(ctx, who, string(ws.ID))
+}
+
+// StartWorkspace implements api.Service.
+func (c *Control) StartWorkspace(ctx context.Context, who model.Principal, ref string, req api.StartWorkspaceRequest) (api.Workspace, error) {
+	ws, err := c.find(ctx, who, ref)
+	if err != nil {
+		return api.Workspace{}, err
+	}
+	if req.FromSnapshot != req.Force {
+		return api.Workspace{}, errs.New(errs.Invalid, "from_snapshot and force go together").WithHint("billet ws start %s --from-snapshot --force", ws.Name)
+	}
+	live, err := c.live(ctx, ws.ID)
+	if err != nil {
+		return api.Workspace{}, err
+	}
+	m := c.meta(who.ID)
+	if live != nil && req.Force {
+		if err := c.cfg.Ledger.Fence(ctx, m, model.SubjectWorkspace, model.SubjectID(ws.ID)); err != nil {
+			return api.Workspace{}, err
+		}
+		live = nil
+	}
+	if live != nil && live.State == model.StateUnproven {
+		return api.Workspace{}, errs.New(errs.Conflict, "node %s is silent and its instance of %s is not proved gone", live.Node, ws.Name).
+			WithHint("wait for the node, or give up what it had not saved since %s: billet ws start %s --from-snapshot --force", ws.HeadAt.Format(time.RFC3339), ws.Name)
+	}
+	return c.start(ctx, m, ws, live)
+}
+
+// start wants the workspace running. With no live instance the first placement
+// is tried here, so that a refusal is the caller's answer and nothing changes.
+func (c *Control) start(ctx context.Context, m ledger.Meta, ws model.Workspace, live *model.Instance) (api.Workspace, error) {
+	if live == nil && ws.Desired != model.DesiredDeleted {
+		if err := c.admit(ctx, ws); err != nil {
+			return api.Workspace{}, err
+		}
+	}
+	ws, err := c.cfg.Ledger.SetDesired(ctx, m, ws.ID, model.DesiredRunning)
+	if err != nil {
+		return api.Workspace{}, err
+	}
+	if live == nil {
+		_, err := c.place(ctx, m, ws)
+		c.noteWait(ws.ID, err) // lost a race: the reconciler goes on
+	}
+	c.changed.broadcast()
+	return c.Workspace(ctx, model.Principal{Tenant: ws.Tenant}, string(ws.ID))
+}
+
+// StopWorkspace implements api.Service.
+func (c *Control) StopWorkspace(ctx context.Context, who model.Principal, ref string) (api.Workspace, error) {
+	ws, err := c.find(ctx, who, ref)
+	if err != nil {
+		return api.Workspace{}, err
+	}
+	ws, err = c.cfg.Ledger.SetDesired(ctx, c.meta(who.ID), ws.ID, model.DesiredStopped)
+	if err != nil {
+		return api.Workspace{}, err
+	}
+	failpoint.Reach(failpoint.StopRecorded)
+	if _, err := c.step(ctx, ws); err != nil {
+		return api.Workspace{}, err
+	}
+	c.changed.broadcast()
+	return c.show(ctx, ws)
+}
+
+// ForkWorkspace implements api.Service.
+func (c *Control) ForkWorkspace(ctx context.Context, who model.Principal, key, ref string, req api.ForkWorkspaceRequest) (api.Workspace, error) {
+	ws, err := c.find(ctx, who, ref)
+	if err != nil {
+		return api.Workspace{}, err
+	}
+	m := c.meta(who.ID)
+	if ws, err = c.saved(ctx, m.Now, ws); err != nil {
+		return api.Workspace{}, err
+	}
+	fork := ws
+	fork.ID, fork.Owner, fork.Name = model.WorkspaceID(model.NewID()), who.ID, req.Name
+	fork.Base, fork.HeadSeq, fork.Epoch, fork.Failure = ws.Head, 0, 0, model.CauseNone
+	fork.Desired, fork.Created, fork.Updated = desiredAtFirst(req.Stopped), m.Now, m.Now
+	if fork.Name == "" {
+		fork.Name = generateName()
+	}
+	if err := model.CheckName("workspace", fork.Name); err != nil {
+		return api.Workspace{}, err
+	}
+	return c.create(ctx, m, fork, idempotency(who, key, struct {
+		Ref string
+		Req api.ForkWorkspaceRequest
+	}{string(ws.ID), req}))
+}
+
+// saved returns the workspace once everything written before since is durable.
+func (c *Control) saved(ctx context.Context, since time.Time, ws model.Workspace) (model.Workspace, error) {
+	live, err := c.live(ctx, ws.ID)
+	if err != nil || live == nil {
+		return ws, err
+	}
+	c.mu.Lock()
+	c.flushes[live.ID] = since
+	c.mu.Unlock()
+	c.changed.broadcast()
+	ctx, cancel := context.WithTimeout(ctx, forkFlushWait)
+	defer cancel()
+	for {
+		next := c.changed.next()
+		if now, err := c.live(ctx, ws.ID); err != nil {
+			return ws, err
+		} else if now == nil || now.ID != live.ID || c.durable(live.ID, since) {
+			return c.cfg.Ledger.Workspace(ctx, string(ws.ID))
+		}
+		select {
+		case <-next:
+		case <-ctx.Done():
+			return ws, errs.New(errs.Unavailable, "workspace %s was not saved in time", ws.Name).WithHint("see flush_error in: billet ws show %s --json", ws.Name)
+		}
+	}
+}
+
+func (c *Control) durable(id model.InstanceID, since time.Time) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return !c.seen[id].durableAt.Before(since)
+}
+
+// DeleteWorkspace implements api.Service.
+func (c *Control) DeleteWorkspace(ctx context.Context, who model.Principal, ref string, force bool) error {
+	ws, err := c.find(ctx, who, ref)
+	if err != nil {
+		return err
+	}
+	live, err := c.live(ctx, ws.ID)
+	if err != nil {
+		return err
+	}
+	if !force {
+		if err := c.refuseLoss(ws, live); err != nil {
+			return err
+		}
+	}
+	ws, err = c.cfg.Ledger.SetDesired(ctx, c.meta(who.ID), ws.ID, model.DesiredDeleted)
+	if err != nil {
+		return err
+	}
+	_, err = c.step(ctx, ws)
+	c.changed.broadcast()
+	return err
+}
+
+// refuseLoss names what a deletion would lose beyond the durable snapshots
+// that the person knows of.
+func (c *Control) refuseLoss(ws model.Workspace, live *model.Instance) error {
+	if live == nil {
+		return nil
+	}
+	hint := fmt.Sprintf("save it first: billet ws stop %s; or lose it: billet ws rm %s --force", ws.Name, ws.Name)
+	c.mu.Lock()
+	v := c.seen[live.ID]
+	c.mu.Unlock()
+	switch {
+	case live.State == model.StateUnproven:
+		return errs.New(errs.Conflict, "node %s is silent: what workspace %s wrote since %s may still be there", live.Node, ws.Name, ws.HeadAt.Format(time.RFC3339)).WithHint("%s", hint)
+	case v.unsaved > 0:
+		return errs.New(errs.Conflict, "workspace %s has %d KiB written since its last durable state of %s", ws.Name, v.unsaved>>10, ws.HeadAt.Format(time.RFC3339)).WithHint("%s", hint)
+	case live.State != model.StateRunning:
+		return errs.New(errs.Conflict, "workspace %s is %s: what it has not saved is not known yet", ws.Name, live.State).WithHint("%s", hint)
+	}
+	return nil
+}
+
+// Snapshots implements api.Service.
+func (c *Control) Snapshots(ctx context.Context, who model.Principal, ref string) ([]api.Snapshot, error) {
+	ws, err := c.find(ctx, who, ref)
+	if err != nil {
+		return nil, err
+	}
+	snaps, err := c.cfg.Ledger.Snapshots(ctx, ws.ID)
+	if err != nil {
+		return nil, err
+	}
+	out := make([]api.Snapshot, 0, len(snaps))
+	for _, s := range snaps {
+		out = append(out, api.Snapshot{
+			ID: s.ID, Root: s.Root, Parent: s.Parent, Epoch: s.Epoch, Seq: s.Seq, Consistency: s.Consistency,
+			StoredBytes: s.StoredBytes, WrittenBytes: s.WrittenBytes, Created: s.Created,
+		})
+	}
+	return out, nil
+}
+
+// Attach implements api.Service.
+func (c *Control) Attach(ctx context.Context, who model.Principal, ref string) (api.Attachment, error) {
+	ws, err := c.find(ctx, who, ref)
+	if err != nil {
+		return api.Attachment{}, err
+	}
+	live, err := c.live(ctx, ws.ID)
+	if err != nil {
+		return api.Attachment{}, err
+	}
+	if live == nil || (live.State != model.StateRunning && live.State != model.StateUnproven) || live.Desired != model.InstanceRun {
+		v, err := c.show(ctx, ws)
+		if err != nil {
+			return api.Attachment{}, err
+		}
+		return api.Attachment{}, notRunning(v)
+	}
+	return c.attachment(who, road.Ticket{Node: live.Node, Target: road.TargetAgent, Instance: live.ID, Epoch: live.Epoch, Tenant: ws.Tenant})
+}
+
+// notRunning says why a workspace cannot be entered and what to do.
+func notRunning(v api.Workspace) error {
+	e := errs.New(errs.Conflict, "workspace %s is %s", v.Name, v.State)
+	switch v.State {
+	case api.WorkspaceStarting:
+		return e.WithHint("wait for it: billet ws show %s --watch", v.Name)
+	case api.WorkspaceFailed:
+		return errs.New(errs.Conflict, "workspace %s has failed: %s", v.Name, v.Failure).WithHint("start it again with: billet ws start %s", v.Name)
+	case api.WorkspaceDeleting:
+		return e.WithHint("it is going away")
+	case api.WorkspaceStopped, api.WorkspaceStopping, api.WorkspaceRunning, api.WorkspaceUnproven:
+	}
+	return e.WithHint("start it with: billet ws start %s", v.Name)
+}
+
+func (c *Control) attachment(who model.Principal, t road.Ticket) (api.Attachment, error) {
+	if len(c.cfg.Gateways) == 0 {
+		return api.Attachment{}, errs.New(errs.Unavailable, "no gateway is configured").WithHint("start one with: billet gateway")
+	}
+	t.Deployment, t.Principal, t.Expires = c.deployment.ID, who.ID, c.cfg.Clock.Now().Add(attachTTL)
+	text, err := road.Sign(c.signer, t)
+	if err != nil {
+		return api.Attachment{}, err
+	}
+	return api.Attachment{Gateway: c.cfg.Gateways[0].URL, Ticket: text, Instance: t.Instance, Epoch: t.Epoch, Node: t.Node, Expires: t.Expires}, nil
+}
+
+// Watch implements api.Service.
+func (c *Control) Watch(ctx context.Context, who model.Principal, ref string, fn func(api.Workspace) (bool, error)) error {
+	ws, err := c.find(ctx, who, ref)
+	if err != nil {
+		return err
+	}
+	var last [32]byte
+	for {
+		next := c.changed.next()
+		v, err := c.Workspace(ctx, who, string(ws.ID))
+		if err != nil {
+			return err
+		}
+		stable := v
+		stable.DurableAge = 0
+		if h := hashOf(stable); h != last {
+			last = h
+			if more, err := fn(v); err != nil || !more {
+				return err
+			}
+		}
+		select {
+		case <-next:
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}

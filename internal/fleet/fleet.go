@@ -1,0 +1,126 @@
+// Package fleet decides where work goes. It is pure: its functions take a view
+// of the fleet and return a choice or a refusal, and the ledger checks the
+// choice again, serially, when it commits it.
+package fleet
+
+import (
+	"slices"
+
+	"github.com/billethq/billet/internal/errs"
+	"github.com/billethq/billet/internal/model"
+)
+
+// A node offers more vCPUs and disk than it has: a CPU is shared in time, and
+// disks are sparse. Memory is offered as it is.
+const (
+	CPUOvercommit  = 8
+	DiskOvercommit = 4
+)
+
+// Candidate is a node with what is charged to it.
+type Candidate struct {
+	Node   model.Node
+	Used   model.Capacity
+	Live   int  // instances
+	Silent bool // its last sign of life is too old
+}
+
+// Need is what an instance asks of a node.
+type Need struct {
+	Region  model.RegionID
+	Shape   model.Shape
+	Drivers []model.DriverName // in order of preference
+}
+
+// Choose returns the node for n: of those that answer, match and have the
+// headroom, the one with the most memory free, by the most preferred driver.
+// The refusal names what was missing everywhere:
+// errs.Unavailable (no node answers), errs.Unsupported (no node has such a
+// driver), errs.Invalid (no node could ever hold it), errs.Exhausted (full now).
+func Choose(cs []Candidate, n Need) (model.NodeID, error) {
+	if err := checkEver(cs, n); err != nil {
+		return "", err
+	}
+	for _, d := range n.Drivers {
+		best := -1
+		for i, c := range cs {
+			if c.Silent || c.Node.Region != n.Region || c.Node.Driver != d || !fits(c, n.Shape) {
+				continue
+			}
+			if best < 0 || free(c) > free(cs[best]) {
+				best = i
+			}
+		}
+		if best >= 0 {
+			return cs[best].Node.ID, nil
+		}
+	}
+	return "", full(cs, n)
+}
+
+func free(c Candidate) int64 { return c.Node.Capacity.Memory - c.Used.Memory }
+
+func fits(c Candidate, s model.Shape) bool {
+	return c.Used.VCPUs+s.VCPUs <= c.Node.Capacity.VCPUs &&
+		c.Used.Memory+s.Memory <= c.Node.Capacity.Memory &&
+		c.Used.Disk+s.Disk <= c.Node.Capacity.Disk
+}
+
+// checkEver refuses what no node could take even when empty.
+func checkEver(cs []Candidate, n Need) error {
+	var here, answers, drivers, memory, disk bool
+	for _, c := range cs {
+		if c.Node.Region != n.Region {
+			continue
+		}
+		here = true
+		answers = answers || !c.Silent
+		if !slices.Contains(n.Drivers, c.Node.Driver) {
+			continue
+		}
+		drivers = true
+		memory = memory || (n.Shape.Memory <= c.Node.Capacity.Memory && n.Shape.VCPUs <= c.Node.Capacity.VCPUs)
+		disk = disk || n.Shape.Disk <= c.Node.Capacity.Disk/DiskOvercommit
+	}
+	switch {
+	case !here:
+		return errs.New(errs.Unavailable, "region %s has no node", n.Region).WithHint("start one with: billet up, or: billet node")
+	case !answers:
+		return errs.New(errs.Unavailable, "no node answers in region %s", n.Region).WithHint("see: billet node ls")
+	case !drivers:
+		return errs.New(errs.Unsupported, "no node has a driver of %v", n.Drivers).WithHint("see: billet node ls, billet tier ls")
+	case !memory:
+		return errs.New(errs.Invalid, "%d vCPUs and %d MiB of memory are more than any node has", n.Shape.VCPUs, n.Shape.Memory>>20).WithHint("choose a smaller tier; see: billet tier ls")
+	case !disk:
+		return errs.New(errs.Invalid, "a disk of %d GiB is larger than any node's", n.Shape.Disk>>30).WithHint("choose a smaller disk; see: billet node ls")
+	}
+	return nil
+}
+
+// full says what was short on the node that came closest: the one with the
+// most free memory.
+func full(cs []Candidate, n Need) error {
+	var c *Candidate
+	for i := range cs {
+		fit := !cs[i].Silent && cs[i].Node.Region == n.Region && slices.Contains(n.Drivers, cs[i].Node.Driver)
+		if fit && (c == nil || free(cs[i]) > free(*c)) {
+			c = &cs[i]
+		}
+	}
+	if c == nil {
+		return errs.New(errs.Unavailable, "no node with a driver of %v answers", n.Drivers).WithHint("see: billet node ls")
+	}
+	limit := func(what string, used, have, want int64, unit string) error {
+		return errs.New(errs.Exhausted, "no node has room: node %s has %d of %d %s of %s charged, and %d more are asked", c.Node.Name, used, have, unit, what, want).
+			WithHint("stop a workspace, or choose a smaller tier; see: billet ws ls")
+	}
+	s := n.Shape
+	switch {
+	case c.Used.Memory+s.Memory > c.Node.Capacity.Memory:
+		return limit("memory", c.Used.Memory>>20, c.Node.Capacity.Memory>>20, s.Memory>>20, "MiB")
+	case c.Used.VCPUs+s.VCPUs > c.Node.Capacity.VCPUs:
+		return limit("cpu", int64(c.Used.VCPUs), int64(c.Node.Capacity.VCPUs), int64(s.VCPUs), "vCPUs")
+	default:
+		return limit("disk", c.Used.Disk>>30, c.Node.Capacity.Disk>>30, s.Disk>>30, "GiB")
+	}
+}
