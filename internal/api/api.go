@@ -246,3 +246,8 @@ type Info struct {
 type List[T any] struct {
 	Items []T `json:"items"`
 }
+
+// Health is the answer of a server that answers.
+type Health struct {
+	Status string `json:"status"` // "ok"
+}
