@@ -55,7 +55,7 @@ func optionalBody[T any](x *exchange) (T, error) {
 func (x *exchange) read(limit int64) ([]byte, error) {
 	// A client that sends its body byte by byte must not hold this for ever.
 	rc := http.NewResponseController(x.w)
-	_ = rc.SetReadDeadline(time.Now().Add(bodyTimeout))
+	_ = rc.SetReadDeadline(x.clock.Now().Add(bodyTimeout))
 	data, err := io.ReadAll(http.MaxBytesReader(x.w, x.r.Body, limit))
 	var large *http.MaxBytesError
 	switch {
@@ -109,8 +109,6 @@ func decode(data []byte, v any) error {
 	return nil
 }
 
-var unmarshaler = reflect.TypeFor[json.Unmarshaler]()
-
 // unknown appends the paths of object members that t has no field for. Names
 // are compared exactly, unlike encoding/json does: "Force" is not "force".
 func unknown(names []string, path string, tree any, t reflect.Type) []string {
@@ -119,7 +117,7 @@ func unknown(names []string, path string, tree any, t reflect.Type) []string {
 	}
 	switch tree := tree.(type) {
 	case map[string]any:
-		if t.Kind() != reflect.Struct || reflect.PointerTo(t).Implements(unmarshaler) {
+		if t.Kind() != reflect.Struct || reflect.PointerTo(t).Implements(reflect.TypeFor[json.Unmarshaler]()) {
 			return names
 		}
 		fields := jsonFields(t)

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/billethq/billet/internal/api"
+	"github.com/billethq/billet/internal/clock"
 	"github.com/billethq/billet/internal/errs"
 	"github.com/billethq/billet/internal/model"
 )
@@ -45,6 +46,7 @@ type Config struct {
 	// Local is who acts when a request brings no token: the admin on the Unix
 	// socket, which only root can open. Nil wherever anybody can connect.
 	Local *model.Principal
+	Clock clock.Clock
 	Log   *slog.Logger
 }
 
@@ -63,8 +65,8 @@ type Handler struct {
 
 // New validates cfg.
 func New(cfg Config) (*Handler, error) {
-	if cfg.Service == nil || cfg.Log == nil {
-		return nil, errs.New(errs.Internal, "http api: service and log are needed")
+	if cfg.Service == nil || cfg.Clock == nil || cfg.Log == nil {
+		return nil, errs.New(errs.Internal, "http api: service, clock and log are needed")
 	}
 	h := &Handler{cfg: cfg, mux: http.NewServeMux(), streams: make(chan struct{}, maxStreams), keepalive: api.StreamKeepalive}
 	h.drained, h.drain = context.WithCancelCause(context.Background())

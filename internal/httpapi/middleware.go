@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/billethq/billet/internal/api"
+	"github.com/billethq/billet/internal/clock"
 	"github.com/billethq/billet/internal/errs"
 	"github.com/billethq/billet/internal/model"
 )
@@ -20,10 +21,11 @@ const statusClientGone = 499
 
 // exchange is one request and its response.
 type exchange struct {
-	w   *recorder
-	r   *http.Request
-	who model.Principal
-	id  string
+	w     *recorder
+	r     *http.Request
+	who   model.Principal
+	id    string // of the request
+	clock clock.Clock
 }
 
 // recorder remembers what was answered.
@@ -51,8 +53,8 @@ func (w *recorder) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
 // ServeHTTP serves the whole API.
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	began := time.Now()
-	x := &exchange{w: &recorder{ResponseWriter: w}, r: r, id: model.NewID()}
+	began := h.cfg.Clock.Now()
+	x := &exchange{w: &recorder{ResponseWriter: w}, r: r, id: model.NewID(), clock: h.cfg.Clock}
 	head := w.Header()
 	head.Set(api.VersionHeader, api.Version)
 	head.Set(api.RequestIDHeader, x.id)
@@ -173,5 +175,5 @@ func (h *Handler) recover(x *exchange) {
 func (h *Handler) log(x *exchange, pattern string, began time.Time) {
 	h.cfg.Log.LogAttrs(x.r.Context(), slog.LevelDebug, "request",
 		slog.String("request_id", x.id), slog.String("method", x.r.Method), slog.String("route", pattern), slog.String("path", x.r.URL.Path),
-		slog.Int("status", x.w.status), slog.String("principal", string(x.who.ID)), slog.Duration("took", time.Since(began)))
+		slog.Int("status", x.w.status), slog.String("principal", string(x.who.ID)), slog.Duration("took", h.cfg.Clock.Now().Sub(began)))
 }

@@ -115,7 +115,7 @@ func (s *stream) keepalive() {
 }
 
 func (s *stream) write(text string) error {
-	_ = s.rc.SetWriteDeadline(time.Now().Add(writeTimeout))
+	_ = s.rc.SetWriteDeadline(s.x.clock.Now().Add(writeTimeout))
 	if _, err := s.x.w.Write([]byte(text)); err != nil {
 		return errHungUp
 	}
@@ -209,6 +209,10 @@ func (h *Handler) streamEvents(x *exchange, after int64) error {
 	ctx, release := h.hold(x.r.Context())
 	defer release()
 	for {
+		// The waits below may end with ctx and without an error.
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
 		list, err := h.cfg.Service.Events(ctx, x.who, x.ref(), after, eventPage)
 		if err != nil {
 			return err
