@@ -1,0 +1,43 @@
+// Package drivertest is the conformance suite of the instance port: every
+// driver passes Run.
+//
+// The guests are real. Their PID 1 is a small program (testdata/pid1) that
+// obeys the test over the side socket.
+package drivertest
+
+import (
+	"testing"
+
+	"github.com/billethq/billet/internal/driver"
+)
+
+// Harness gives the suite a driver.
+type Harness struct {
+	// New returns a driver that knows nothing of any other value: what it
+	// finds, it finds on the host. guestBinary is a PID 1 that ends at once,
+	// with code 0, when it is given an argument.
+	New func(t *testing.T, guestBinary string) driver.Driver
+	// Crash makes the kernel of the guest whose process is pid give up.
+	Crash func(t *testing.T, pid int)
+	// Remains lists what the driver has on the host for ref outside ref.Dir.
+	Remains func(t *testing.T, ref driver.Ref) []string
+}
+
+// Run runs the suite.
+func Run(t *testing.T, h Harness) {
+	for _, group := range []struct {
+		name  string
+		tests map[string]func(*testing.T, Harness)
+	}{
+		{"Lifecycle", lifecycle},
+		{"HalfMade", halfMade},
+		{"Inside", inside},
+		{"Cause", causes},
+	} {
+		t.Run(group.name, func(t *testing.T) {
+			for name, test := range group.tests {
+				t.Run(name, func(t *testing.T) { test(t, h) })
+			}
+		})
+	}
+}

@@ -1,0 +1,206 @@
+package drivertest
+
+import (
+	"context"
+	"errors"
+	"os"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/billethq/billet/internal/driver"
+	"github.com/billethq/billet/internal/errs"
+	"github.com/billethq/billet/internal/model"
+)
+
+var lifecycle = map[string]func(*testing.T, Harness){
+	"NothingThere":        nothingThere,
+	"StartTwice":          startTwice,
+	"AdoptByANewDriver":   adoptByANewDriver,
+	"StopAsks":            stopAsks,
+	"StopForces":          stopForces,
+	"StopWithoutGrace":    stopWithoutGrace,
+	"StartAfterTheEnd":    startAfterTheEnd,
+	"DeleteWhileRunning":  deleteWhileRunning,
+	"WaitEndsWithContext": waitEndsWithContext,
+	"Probe":               probe,
+}
+
+func nothingThere(t *testing.T, h Harness) {
+	f := newFixture(t, h)
+	f.wantState(driver.Absent)
+	if _, err := f.d.Wait(f.ctx(), f.spec.Ref); !errs.Is(err, errs.NotFound) {
+		t.Errorf("wait: got %v, want not_found", err)
+	}
+	for range 2 {
+		if err := f.d.Stop(f.ctx(), f.spec.Ref, time.Second); err != nil {
+			t.Errorf("stop: %v", err)
+		}
+		if err := f.d.Delete(f.ctx(), f.spec.Ref); err != nil {
+			t.Errorf("delete: %v", err)
+		}
+	}
+	f.wantNoRemains()
+}
+
+func startTwice(t *testing.T, h Harness) {
+	f := newFixture(t, h)
+	f.start()
+	before := f.wantState(driver.Running)
+	if err := f.d.Start(f.ctx(), f.spec); err != nil {
+		t.Fatalf("second start: %v", err)
+	}
+	if after := f.wantState(driver.Running); after != before {
+		t.Errorf("second start: got %+v, was %+v", after, before)
+	}
+	if got := f.ask(request{Op: "ping"}); got != "pong" {
+		t.Errorf("ping: got %q", got)
+	}
+}
+
+func adoptByANewDriver(t *testing.T, h Harness) {
+	f := newFixture(t, h)
+	f.start()
+	before := f.wantState(driver.Running)
+	f.renew()
+	if got := f.wantState(driver.Running); got != before {
+		t.Errorf("adopted: got %+v, was %+v", got, before)
+	}
+	if err := f.d.Start(f.ctx(), f.spec); err != nil {
+		t.Fatalf("start of what runs: %v", err)
+	}
+	if got := f.ask(request{Op: "ping"}); got != "pong" {
+		t.Errorf("ping: got %q", got)
+	}
+	f.send(request{Op: "exit", N: 3})
+	f.wantExit(model.CauseExited, 3)
+}
+
+func stopAsks(t *testing.T, h Harness) {
+	f := newFixture(t, h)
+	f.start()
+	pid := f.wantState(driver.Running).PID
+	begin := time.Now()
+	if err := f.d.Stop(f.ctx(), f.spec.Ref, deadline); err != nil {
+		t.Fatalf("stop: %v", err)
+	}
+	if took := time.Since(begin); took > deadline/2 {
+		t.Errorf("stop took %v: PID 1 has not heard the request", took)
+	}
+	wantDead(t, pid)
+	f.wantExit(model.CauseStopped, 0)
+	if err := f.d.Stop(f.ctx(), f.spec.Ref, deadline); err != nil {
+		t.Errorf("second stop: %v", err)
+	}
+}
+
+func stopForces(t *testing.T, h Harness) {
+	f := newFixture(t, h)
+	f.start()
+	pid := f.wantState(driver.Running).PID
+	f.ask(request{Op: "stubborn"})
+	const grace = 300 * time.Millisecond
+	begin := time.Now()
+	if err := f.d.Stop(f.ctx(), f.spec.Ref, grace); err != nil {
+		t.Fatalf("stop: %v", err)
+	}
+	if took := time.Since(begin); took < grace {
+		t.Errorf("stop took %v, less than the grace of %v", took, grace)
+	}
+	wantDead(t, pid)
+	f.wantExit(model.CauseStopped, 0)
+}
+
+func stopWithoutGrace(t *testing.T, h Harness) {
+	f := newFixture(t, h)
+	f.start()
+	pid := f.wantState(driver.Running).PID
+	waited := make(chan driver.Exit, 1)
+	go func() {
+		exit, _ := f.d.Wait(context.Background(), f.spec.Ref)
+		waited <- exit
+	}()
+	if err := f.d.Stop(f.ctx(), f.spec.Ref, 0); err != nil {
+		t.Fatalf("stop: %v", err)
+	}
+	wantDead(t, pid)
+	if exit := <-waited; exit.Cause != model.CauseStopped {
+		t.Errorf("a Wait that was under way: got %+v, want stopped", exit)
+	}
+	f.wantExit(model.CauseStopped, 0)
+}
+
+func startAfterTheEnd(t *testing.T, h Harness) {
+	f := newFixture(t, h)
+	f.start()
+	f.send(request{Op: "exit", N: 1})
+	f.wantExit(model.CauseExited, 1)
+	if err := f.d.Start(f.ctx(), f.spec); !errs.Is(err, errs.Conflict) {
+		t.Fatalf("start of what has ended: got %v, want conflict", err)
+	}
+	if err := f.d.Delete(f.ctx(), f.spec.Ref); err != nil {
+		t.Fatalf("delete: %v", err)
+	}
+	f.wantState(driver.Absent)
+	f.start()
+	f.wantState(driver.Running)
+}
+
+func deleteWhileRunning(t *testing.T, h Harness) {
+	f := newFixture(t, h)
+	f.start()
+	pid := f.wantState(driver.Running).PID
+	f.renew()
+	for range 2 {
+		if err := f.d.Delete(f.ctx(), f.spec.Ref); err != nil {
+			t.Fatalf("delete: %v", err)
+		}
+	}
+	wantDead(t, pid)
+	f.wantNoRemains()
+	f.wantState(driver.Absent)
+}
+
+func waitEndsWithContext(t *testing.T, h Harness) {
+	f := newFixture(t, h)
+	f.start()
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() {
+		_, err := f.d.Wait(ctx, f.spec.Ref)
+		ended <- err
+	}()
+	f.ask(request{Op: "ping"})
+	cancel()
+	if err := <-ended; !errors.Is(err, context.Canceled) {
+		t.Errorf("wait: got %v, want context canceled", err)
+	}
+	f.wantState(driver.Running)
+}
+
+func probe(t *testing.T, h Harness) {
+	f := newFixture(t, h)
+	b, err := f.d.Probe(f.ctx())
+	if err != nil {
+		t.Fatalf("probe: %v", err)
+	}
+	if b.Driver != f.d.Name() || b.BootTime <= 0 || b.Version == "" || len(b.SHA256) != 64 {
+		t.Errorf("probe: got %+v", b)
+	}
+}
+
+// wantDead checks that no process of that id is left. A zombie is dead; it
+// waits for a parent that is not the driver.
+func wantDead(t *testing.T, pid int) {
+	t.Helper()
+	if pid <= 0 {
+		t.Fatalf("process id %d", pid)
+	}
+	if err := syscall.Kill(pid, 0); errors.Is(err, syscall.ESRCH) {
+		return
+	}
+	args, err := os.ReadFile("/proc/" + itoa(pid) + "/cmdline")
+	if err == nil && len(args) > 0 {
+		t.Errorf("process %d is alive: %q", pid, args)
+	}
+}

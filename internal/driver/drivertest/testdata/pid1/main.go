@@ -1,0 +1,137 @@
+// Command pid1 is the PID 1 of the guests that the conformance suite starts.
+//
+// It dials the side socket and obeys: one JSON request a line, one JSON reply
+// a line. It keeps dialling for ever, so that a test can leave and come back.
+package main
+
+import (
+	"bufio"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/billethq/billet/internal/guest/guestpath"
+)
+
+// request is one command; reply is what it gave.
+type request struct {
+	Op   string `json:"op"`
+	Arg  string `json:"arg"`
+	Text string `json:"text"`
+	N    int    `json:"n"`
+}
+
+type reply struct {
+	Text string `json:"text"`
+	Err  string `json:"err"`
+}
+
+func main() {
+	if len(os.Args) > 1 {
+		if os.Args[1] == "sleep" {
+			time.Sleep(time.Hour)
+		}
+		return // what a probe asks for: to have run
+	}
+	term := make(chan os.Signal, 1)
+	signal.Notify(term, syscall.SIGTERM)
+	go func() {
+		<-term
+		os.Exit(0)
+	}()
+	for {
+		conn, err := net.Dial("unix", filepath.Join(guestpath.SideDir, guestpath.AgentSocket))
+		if err != nil {
+			time.Sleep(5 * time.Millisecond)
+			continue
+		}
+		serve(conn)
+		conn.Close()
+	}
+}
+
+func serve(conn net.Conn) {
+	lines := bufio.NewScanner(conn)
+	for lines.Scan() {
+		var r request
+		var a reply
+		err := json.Unmarshal(lines.Bytes(), &r)
+		if err == nil {
+			a.Text, err = do(r)
+		}
+		if err != nil {
+			a.Err = err.Error()
+		}
+		if json.NewEncoder(conn).Encode(a) != nil {
+			return
+		}
+	}
+}
+
+// held keeps allocated memory from being collected.
+var held [][]byte
+
+func do(r request) (string, error) {
+	switch r.Op {
+	case "ping":
+		return "pong", nil
+	case "exit":
+		os.Exit(r.N)
+	case "stubborn":
+		signal.Ignore(syscall.SIGTERM)
+		return "", nil
+	case "read":
+		b, err := os.ReadFile(r.Arg)
+		return string(b), err
+	case "write":
+		return "", os.WriteFile(r.Arg, []byte(r.Text), 0o644)
+	case "cpus":
+		return strconv.Itoa(runtime.NumCPU()), nil
+	case "hostname":
+		return os.Hostname()
+	case "open_files":
+		var l syscall.Rlimit
+		err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &l)
+		return strconv.FormatUint(l.Cur, 10), err
+	case "interfaces":
+		return interfaces()
+	case "whoami":
+		return fmt.Sprintf("pid %d uid %d", os.Getpid(), os.Getuid()), nil
+	case "memory": // N MiB, touched
+		for range r.N {
+			b := make([]byte, 1<<20)
+			for i := 0; i < len(b); i += 4096 {
+				b[i] = 1
+			}
+			held = append(held, b)
+		}
+		return "", nil
+	case "processes": // N of them, sleeping
+		for i := range r.N {
+			if err := exec.Command(guestpath.Binary, "sleep").Start(); err != nil {
+				return "", fmt.Errorf("process %d: %w", i, err)
+			}
+		}
+		return "", nil
+	}
+	return "", errors.New("unknown operation " + r.Op)
+}
+
+func interfaces() (string, error) {
+	all, err := net.Interfaces()
+	var names []string
+	for _, i := range all {
+		names = append(names, i.Name)
+	}
+	return strings.Join(names, " "), err
+}

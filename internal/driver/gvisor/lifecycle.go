@@ -1,0 +1,264 @@
+package gvisor
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/billethq/billet/internal/driver"
+	"github.com/billethq/billet/internal/errs"
+	"github.com/billethq/billet/internal/model"
+)
+
+// adopt reports whether the guest runs already. What a crash left of a start
+// that never ended is removed.
+func (g guest) adopt(ctx context.Context) (bool, error) {
+	s, err := g.status(ctx)
+	if err != nil {
+		return false, err
+	}
+	switch s.State {
+	case driver.Exited:
+		return false, errs.New(errs.Conflict, "it has ended (%s)", s.Exit.Cause).WithHint("delete it before it is started again")
+	case driver.Absent:
+		return false, nil
+	case driver.Running:
+	}
+	if _, ok, err := g.dir.sandbox(); ok || err != nil {
+		return ok, err
+	}
+	// The node died in Start. runsc may have come to its end before.
+	if p, err := g.askSandbox(ctx); err == nil {
+		return true, g.dir.saveSandbox(p)
+	}
+	return false, g.kill(ctx)
+}
+
+// askSandbox asks runsc for the process of a guest whose PID 1 has started.
+func (g guest) askSandbox(ctx context.Context) (process, error) {
+	ctx, cancel := context.WithTimeout(ctx, controlTimeout)
+	defer cancel()
+	out, err := g.command("state", containerID).run(ctx)
+	if err != nil {
+		return process{}, err
+	}
+	var state struct {
+		Status string `json:"status"`
+		PID    int    `json:"pid"`
+	}
+	if err := json.Unmarshal([]byte(out), &state); err != nil {
+		return process{}, fmt.Errorf("runsc state: %w", err)
+	}
+	if state.Status != "running" {
+		return process{}, errs.New(errs.Conflict, "the sandbox is %s", state.Status)
+	}
+	return identify(state.PID)
+}
+
+// boot starts the guest from nothing. On an error some of it may run.
+func (g guest) boot(ctx context.Context, spec driver.Spec) error {
+	ns, err := openNamespace(spec.MountNS)
+	if err != nil {
+		return err
+	}
+	if ns != nil {
+		defer ns.Close()
+	}
+	if err := g.prepare(spec); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, startTimeout)
+	defer cancel()
+	console, err := newConsole()
+	if err != nil {
+		return err
+	}
+	defer console.Close()
+	c := g.command()
+	c.mountNS, c.console = ns, console
+	c.args = append(sandboxFlags(), "run", "--detach", "--bundle="+g.dir.path(bundleDir), "--pid-file="+pidFile, containerID)
+	if _, err := c.run(ctx); err != nil {
+		return err
+	}
+	text, err := os.ReadFile(g.dir.path(pidFile))
+	if err != nil {
+		return fmt.Errorf("find the sandbox's process: %w", err)
+	}
+	pid, err := strconv.Atoi(strings.TrimSpace(string(text)))
+	if err != nil {
+		return fmt.Errorf("find the sandbox's process: %w", err)
+	}
+	p, err := identify(pid)
+	if err != nil {
+		return fmt.Errorf("find the sandbox's process: %w", err)
+	}
+	return g.dir.saveSandbox(p)
+}
+
+// prepare makes the directory and the cgroup, afresh.
+func (g guest) prepare(spec driver.Spec) error {
+	for _, stale := range []string{bundleDir, stateDir, stoppingFile, panicFile, metricsFile, pidFile} {
+		if err := os.RemoveAll(g.dir.path(stale)); err != nil {
+			return err
+		}
+	}
+	if err := writeBundle(g.dir.path(bundleDir), bundle(spec, g.group.Path(), nil)); err != nil {
+		return err
+	}
+	return g.group.Create(limits(spec))
+}
+
+func openNamespace(path string) (*os.File, error) {
+	if path == "" {
+		return nil, nil
+	}
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, errs.Wrap(errs.Unavailable, err, "open the mount namespace")
+	}
+	return f, nil
+}
+
+// status implements Inspect. A guest whose start never ended is Running while
+// it has processes, because they are compute, and Absent when it has none.
+func (g guest) status(ctx context.Context) (driver.Status, error) {
+	exit, ok, err := g.dir.exit()
+	if err != nil {
+		return driver.Status{}, err
+	}
+	if ok {
+		return driver.Status{State: driver.Exited, Exit: exit}, nil
+	}
+	p, started, err := g.dir.sandbox()
+	if err != nil {
+		return driver.Status{}, err
+	}
+	if !started {
+		pids, err := g.group.PIDs()
+		if err != nil || len(pids) == 0 {
+			return driver.Status{State: driver.Absent}, err
+		}
+		return driver.Status{State: driver.Running, PID: pids[0]}, nil
+	}
+	alive, err := p.alive()
+	if err != nil {
+		return driver.Status{}, err
+	}
+	if alive {
+		return driver.Status{State: driver.Running, PID: p.PID}, nil
+	}
+	exit, err = g.settle(ctx, p, unknownCode)
+	return driver.Status{State: driver.Exited, Exit: exit}, err
+}
+
+func (g guest) wait(ctx context.Context) (driver.Exit, error) {
+	exit, ok, err := g.dir.exit()
+	if ok || err != nil {
+		return exit, err
+	}
+	p, started, err := g.dir.sandbox()
+	if err != nil {
+		return driver.Exit{}, err
+	}
+	if !started {
+		return driver.Exit{}, errs.New(errs.NotFound, "there is none")
+	}
+	code := g.waitCode(ctx)
+	if err := p.wait(ctx); err != nil {
+		return driver.Exit{}, err
+	}
+	return g.settle(ctx, p, code)
+}
+
+// waitCode asks the sandbox for PID 1's exit code, which it gives when PID 1
+// has ended; a sandbox that ends in any other way does not answer.
+func (g guest) waitCode(ctx context.Context) int {
+	out, err := g.command("wait", containerID).run(ctx)
+	if err != nil {
+		return unknownCode
+	}
+	var result struct {
+		ExitStatus int `json:"exitStatus"`
+	}
+	if err := json.Unmarshal([]byte(out), &result); err != nil {
+		g.log.Warn("unreadable answer of runsc wait", "instance_id", g.ref.ID, "error", err)
+		return unknownCode
+	}
+	return result.ExitStatus
+}
+
+func (g guest) stop(ctx context.Context, grace time.Duration) error {
+	s, err := g.status(ctx)
+	if err != nil {
+		return err
+	}
+	if s.State != driver.Running {
+		return nil
+	}
+	if err := g.dir.markStopping(); err != nil {
+		return err
+	}
+	p, started, err := g.dir.sandbox()
+	if err != nil {
+		return err
+	}
+	if !started {
+		return g.kill(ctx)
+	}
+	if grace > 0 {
+		if err := g.ask(ctx, p, grace); err != nil {
+			return err
+		}
+	}
+	_, err = g.settle(ctx, p, unknownCode)
+	return err
+}
+
+// ask sends SIGTERM to PID 1 and waits, for grace at most. That the guest does
+// not answer is no error; that the caller gave up is.
+func (g guest) ask(ctx context.Context, p process, grace time.Duration) error {
+	wait, cancel := context.WithTimeout(ctx, grace)
+	defer cancel()
+	short, cancelShort := context.WithTimeout(wait, controlTimeout)
+	defer cancelShort()
+	if _, err := g.command("kill", containerID, "TERM").run(short); err != nil {
+		g.log.Warn("guest does not take a signal", "instance_id", g.ref.ID, "error", err)
+		return ctx.Err()
+	}
+	if err := p.wait(wait); err != nil && ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	return nil
+}
+
+// settle ends what is left of a guest, and records how it ended.
+func (g guest) settle(ctx context.Context, p process, code int) (driver.Exit, error) {
+	if exit, ok, err := g.dir.exit(); ok || err != nil {
+		return exit, err
+	}
+	// Evidence first: what the kill below does must not look like its cause.
+	exit, err := g.examine(p, code)
+	if err != nil {
+		return driver.Exit{}, err
+	}
+	if err := g.kill(ctx); err != nil {
+		return driver.Exit{}, err
+	}
+	exit, err = g.dir.saveExit(exit)
+	if err == nil && exit.Cause != model.CauseStopped {
+		g.log.Info("guest ended", "instance_id", g.ref.ID, "cause", exit.Cause, "code", exit.Code, "detail", exit.Detail)
+	}
+	return exit, err
+}
+
+// kill ends every process of the guest, by force.
+func (g guest) kill(ctx context.Context) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, killTimeout, errors.New("the kernel did not end them in time"))
+	defer cancel()
+	return g.group.Kill(ctx)
+}
