@@ -1,3 +1,4 @@
+// Package depstmp holds requirements until their users exist.
 package depstmp
 
 import (
