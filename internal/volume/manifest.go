@@ -83,3 +83,12 @@ func (m *Manifest) Entries() map[Entry]struct{} {
 	}
 	return set
 }
+
+// DiskRoot names the content of the device alone, its geometry and leaves,
+// whatever the metadata says: what a memory image is bound to.
+func (m *Manifest) DiskRoot() Digest {
+	if m == nil {
+		return Digest{}
+	}
+	return diskRoot(m.meta, m.names)
+}

@@ -69,8 +69,27 @@ func (m Meta) check() error {
 		return errs.New(errs.Invalid, "consistency %q is neither crash nor frozen", m.Consistency)
 	case m.Writer != WriterHost && m.Writer != WriterGuest:
 		return errs.New(errs.Invalid, "writer %q is neither host nor guest", m.Writer)
+	case m.Subject != "" && !domainPattern.MatchString(string(m.Subject)):
+		return errs.New(errs.Invalid, "subject %q is not 1 to 63 characters of a-z, 0-9 and -", m.Subject)
 	case m.Domains[m.Home] == "":
 		return errs.New(errs.Invalid, "home domain %d has no name", m.Home)
+	case m.Home == SlotDeployment && m.Domains[SlotTenant] != "":
+		return errs.New(errs.Invalid, "an image is of the tenant %s", m.Domains[SlotTenant])
+	}
+	for slot, name := range m.Domains {
+		if name != "" && (Slot(slot) > SlotDeployment || !domainPattern.MatchString(name)) {
+			return errs.New(errs.Invalid, "domain %d is %q", slot, name)
+		}
 	}
 	return nil
+}
+
+// allows reports whether a root with this metadata may name e: its domain is
+// in the table. An image therefore never names a tenant's object.
+func (m Meta) allows(e Entry) bool {
+	if e.IsZero() {
+		return e == Entry{}
+	}
+	slot, ok := e.Slot()
+	return ok && m.Domains[slot] != "" && !e.Digest.IsZero()
 }
