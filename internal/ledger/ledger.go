@@ -3,8 +3,11 @@
 // Every method is one transaction that keeps one invariant. The ledger reads
 // no clock and makes no id: both come in, so that a test owns them. Each
 // mutating method writes its own event in the same transaction, with the
-// actor and time of Meta. Every record has a tenant and a region. Package
-// ledgertest is the conformance suite that each adapter runs.
+// actor and time of Meta; a call that changes nothing writes none. What a
+// method makes or changes is stamped with Meta's time, whatever the value
+// passed in says. Times are kept to the microsecond, in UTC; NUL and invalid
+// UTF-8 in text come back as U+FFFD. Every record has a tenant and a region.
+// Package ledgertest is the conformance suite that each adapter runs.
 //
 // Errors: errs.NotFound, errs.Conflict (a name is taken, a state forbids it),
 // errs.Stale (an epoch, parent or intent was overtaken), errs.Exhausted (no
@@ -44,11 +47,12 @@ type Ledger interface {
 	Tokens(ctx context.Context) ([]TokenRecord, error)
 	DeleteToken(ctx context.Context, m Meta, ref string) error
 	// TokenByHash finds an unexpired token and its principal, and notes its
-	// use, at most once an hour. errs.Unauthenticated when there is none.
+	// use, at most once an hour and without an event. errs.Unauthenticated
+	// when there is none.
 	TokenByHash(ctx context.Context, m Meta, hash [32]byte) (TokenRecord, error)
 
-	// SeeNode inserts or updates a node by id. A changed capacity, boot id or
-	// version is an event; being seen again is not.
+	// SeeNode inserts or updates a node by id. A changed capacity, boot id,
+	// version, driver or name is an event; being seen again is not.
 	SeeNode(ctx context.Context, m Meta, n model.Node) error
 	Nodes(ctx context.Context) ([]model.Node, error)
 
@@ -63,17 +67,17 @@ type Ledger interface {
 	// it keep their roots.
 	DeleteImage(ctx context.Context, m Meta, ref string) error
 
-	// CreateWorkspace inserts w with epoch 0, unless idem names an earlier
-	// creation: then that workspace comes back with created false
-	// (errs.Conflict when the earlier one had another fingerprint).
-	// errs.Conflict when the name is taken.
+	// CreateWorkspace inserts w with epoch 0 and its base as head, unless idem
+	// names an earlier creation: then that workspace comes back with created
+	// false (errs.Conflict when the earlier one had another fingerprint, or is
+	// gone). errs.Conflict when the name is taken or the id was ever used.
 	CreateWorkspace(ctx context.Context, m Meta, w model.Workspace, idem Idempotency) (got model.Workspace, created bool, err error)
 	// Workspace finds by name or id; names are unique in the deployment.
 	Workspace(ctx context.Context, ref string) (model.Workspace, error)
 	Workspaces(ctx context.Context) ([]model.Workspace, error)
 	RenameWorkspace(ctx context.Context, m Meta, id model.WorkspaceID, name string) error
 	// SetDesired changes what the owner wants; to running it clears Failure.
-	// errs.Conflict once it is deleted.
+	// errs.Conflict once it is deleted, unless it is to be deleted again.
 	SetDesired(ctx context.Context, m Meta, id model.WorkspaceID, d model.Desired) (model.Workspace, error)
 	// RemoveWorkspace deletes the record of a workspace that is desired
 	// deleted; errs.Conflict while an instance of it is live. Its name is
@@ -84,10 +88,13 @@ type Ledger interface {
 
 	// Place charges in.Shape to in.Node and inserts the instance in state
 	// reserved under the subject's next epoch, all in one transaction. It
-	// refuses: errs.Conflict when the subject has a live instance,
-	// errs.Exhausted when the node lacks the headroom or the tier's Max live
-	// instances are reached, errs.NotFound without node or workspace. The
-	// returned instance has its epoch.
+	// refuses: errs.Conflict when the subject has a live instance or is a
+	// workspace not desired running (a reconciler with an old view would
+	// restart what has just failed), errs.Exhausted when the node lacks the
+	// headroom or the tier's Max live instances are reached, errs.NotFound
+	// without node or workspace. Headroom is what instances that have not
+	// ended leave: a fenced one is not proved gone. The returned instance has
+	// its epoch.
 	Place(ctx context.Context, m Meta, in model.Instance, ceiling Ceiling) (model.Instance, error)
 	Instance(ctx context.Context, id model.InstanceID) (model.Instance, error)
 	// Instances returns those that match, oldest first.
@@ -95,22 +102,27 @@ type Ledger interface {
 	// SetInstanceDesired tells a live instance what should be of it.
 	SetInstanceDesired(ctx context.Context, m Meta, id model.InstanceID, d model.InstanceDesired) error
 	// Observe records what its node saw of an instance: state by the
-	// transition table, cause, detail, phases, and the lease renewed. An
+	// transition table, cause, detail (cut to 8 KiB), phases, and the lease
+	// renewed, never shortened: observations may arrive out of order. An
 	// unasked end (its desired is run) sets the workspace's Failure and its
-	// desired to stopped. errs.Stale when node or epoch do not match;
-	// an observation of a fenced or ended instance changes nothing but
-	// fenced → ended. changed says whether anything but the lease moved.
+	// desired to stopped, unless it is being deleted. errs.Invalid for a state
+	// that no node can see, errs.Conflict for an illegal transition, errs.Stale
+	// when node or epoch do not match; an observation of a fenced or ended
+	// instance changes nothing but fenced → ended. changed says whether
+	// anything but the lease moved.
 	Observe(ctx context.Context, m Meta, o Observation) (changed bool, err error)
 	// MarkUnproven moves the live instances whose lease ended before m.Now to
 	// unproven and returns them. Their capacity stays charged.
 	MarkUnproven(ctx context.Context, m Meta) ([]model.Instance, error)
-	// Fence raises the subject's epoch and marks its live instances fenced, so
-	// that nothing they flush can be committed any more.
+	// Fence raises the subject's epoch and marks its live instances fenced,
+	// desired fence, so that nothing they flush can be committed any more.
+	// errs.NotFound for a subject that never was.
 	Fence(ctx context.Context, m Meta, kind model.SubjectKind, id model.SubjectID) error
 
 	// BeginFlush records an intent; in.Seq comes back as the subject's head
 	// sequence plus one. errs.Stale unless the instance is live, its epoch is
-	// the subject's and in.Base is the subject's head.
+	// the subject's and in.Base is the subject's head; errs.Unsupported for a
+	// subject without a head, which is any but a workspace.
 	BeginFlush(ctx context.Context, m Meta, in model.FlushIntent) (model.FlushIntent, error)
 	// CommitFlush is the commit point of all durable state: it inserts the
 	// snapshot and moves the head, guarded by epoch, parent root and an
@@ -126,8 +138,10 @@ type Ledger interface {
 	// TierUse counts live instances by tier.
 	TierUse(ctx context.Context) (map[string]int, error)
 
-	// Events after seq, oldest first, at most limit, of one subject when
-	// subject is not "".
+	// Events after seq, oldest first, at most limit and never more than
+	// MaxEvents (which limit 0 stands for), of one subject when subject is not
+	// "". Sequence numbers are in the order of commits: whoever goes on from
+	// the last one it has seen misses none.
 	Events(ctx context.Context, subject string, after int64, limit int) ([]model.Event, error)
 
 	Close() error

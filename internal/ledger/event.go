@@ -1,0 +1,37 @@
+package ledger
+
+// The kinds of events, noun.verb. Everything about an instance is filed under
+// the subject it runs for, with the instance's id in the data, so that the
+// history of a workspace is one query.
+const (
+	EventDeploymentCreated = "deployment.created"
+	EventPrincipalCreated  = "principal.created"
+	EventTokenCreated      = "token.created"
+	EventTokenDeleted      = "token.deleted"
+
+	EventNodeJoined  = "node.joined"
+	EventNodeChanged = "node.changed" // capacity, boot id, version, driver or name
+
+	EventImageCommitted = "image.committed" // a generation became the head
+	EventImageDeleted   = "image.deleted"
+
+	EventWorkspaceCreated = "workspace.created"
+	EventWorkspaceRenamed = "workspace.renamed"
+	EventWorkspaceDesired = "workspace.desired"
+	EventWorkspaceFailed  = "workspace.failed"
+	EventWorkspaceRemoved = "workspace.removed"
+
+	EventInstancePlaced     = "instance.placed"
+	EventInstanceDesired    = "instance.desired"
+	EventInstanceMoved      = "instance.moved"      // to another state
+	EventInstanceProgressed = "instance.progressed" // same state, new phases, cause or detail
+	EventInstanceFenced     = "instance.fenced"
+	EventSubjectFenced      = "subject.fenced" // the epoch rose; precedes its instances' events
+
+	EventFlushBegun     = "flush.begun"
+	EventFlushCommitted = "flush.committed"
+	EventFlushExpired   = "flush.expired"
+)
+
+// MaxEvents bounds one answer of Events: a reader pages on by sequence number.
+const MaxEvents = 1000

@@ -1,0 +1,53 @@
+package sqlstore
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/billethq/billet/internal/errs"
+	"github.com/billethq/billet/internal/ledger"
+	"github.com/billethq/billet/internal/model"
+)
+
+// created returns the workspace that idem made before.
+func (t *tx) created(idem ledger.Idempotency) (w model.Workspace, repeated bool, err error) {
+	if idem.Key == "" {
+		return w, false, nil
+	}
+	type use struct {
+		fingerprint [32]byte
+		workspace   model.WorkspaceID
+	}
+	u, found, err := one(t, func(r row) (u use, err error) {
+		err = r.Scan(digest{&u.fingerprint}, &u.workspace)
+		return u, err
+	}, "SELECT fingerprint, workspace FROM idempotency WHERE principal = ? AND request_key = ?", idem.Principal, idem.Key)
+	if err != nil || !found {
+		return w, false, err
+	}
+	if u.fingerprint != idem.Fingerprint {
+		return w, false, errs.New(errs.Conflict, "the idempotency key was used for another request").WithHint("use a new key for a new request")
+	}
+	w, found, err = one(t, scanWorkspace, selectWorkspaces+whereWorkspaceID, u.workspace)
+	if err == nil && !found {
+		err = errs.New(errs.Conflict, "the workspace made with this idempotency key is gone").WithHint("use a new key to make another one")
+	}
+	return w, err == nil, err
+}
+
+// noteCreation remembers what idem made.
+func (t *tx) noteCreation(idem ledger.Idempotency, w model.Workspace) error {
+	if idem.Key == "" {
+		return nil
+	}
+	return t.exec("INSERT INTO idempotency (principal, request_key, tenant, region, fingerprint, workspace, used) VALUES (?, ?, ?, ?, ?, ?, ?)",
+		idem.Principal, idem.Key, w.Tenant, w.Region, idem.Fingerprint, w.ID, t.meta.Now)
+}
+
+// ExpireIdempotency implements ledger.Ledger.
+func (s *Store) ExpireIdempotency(ctx context.Context, before time.Time) error {
+	return s.write(ctx, ledger.Meta{}, fmt.Sprintf("expire idempotency keys before %s", before), func(t *tx) error {
+		return t.exec("DELETE FROM idempotency WHERE used < ?", before)
+	})
+}
