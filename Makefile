@@ -1,0 +1,89 @@
+# The two commands that matter: `make demo` and `make test`. Both run as root on
+# a Debian machine with Go and git, set up what they need, and may be repeated.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+MAKEFLAGS += --no-print-directory
+.DEFAULT_GOAL := build
+
+# The one list of Debian packages, each with the reason it is here.
+DEB := debootstrap   # image build debian
+DEB += e2fsprogs     # ext4 of images: mkfs.ext4, e2fsck, debugfs
+DEB += util-linux    # losetup, nsenter, unshare in tests
+DEB += mount         # mount, umount in tests
+DEB += procps        # ps in tests
+DEB += postgresql    # the ledger's second adapter, in tests
+DEB += gcc libc6-dev # the race detector
+
+# Binaries that are shipped are static, stripped and say which commit they are.
+VCS       := $(shell git rev-parse HEAD >/dev/null 2>&1 && echo true || echo false)
+GO_BUILD  := CGO_ENABLED=0 go build -trimpath -buildvcs=$(VCS) -ldflags='-s -w'
+RESULTS   := build/results
+TESTSUM   := build/tools/testsum
+
+# Tests that need root, a sandbox, FUSE or a server say so by testenv. Those
+# packages run one at a time and never from the cache: two of them at once only
+# time each other out on two cores. Everything else is a unit test.
+HEAVY      = $(shell grep -rl --include='*_test.go' '"github.com/billethq/billet/internal/testenv"' internal cmd | xargs -r dirname | sort -u | sed 's,^,./,')
+LIGHT      = $(filter-out $(HEAVY),$(shell go list -e -f '{{if or .TestGoFiles .XTestGoFiles}}.{{slice .ImportPath (len .Module.Path)}}{{end}}' ./...))
+
+.PHONY: build
+build: ## build/billet and build/billet-guest
+	$(GO_BUILD) -o build/ ./cmd/...
+
+.PHONY: runsc
+runsc: build/runsc ## gVisor's sandbox, from its Go module
+
+build/runsc: $(wildcard runsc/*)
+	sh runsc/build.sh $@
+
+.PHONY: deps
+deps: ## install what is missing of the Debian packages
+	@missing=; for p in $(DEB); do dpkg-query -W -f='$${Status}' "$$p" 2>/dev/null | grep -q 'ok installed' || missing+=" $$p"; done; \
+	if [ -n "$$missing" ]; then \
+		echo "installing$$missing"; export DEBIAN_FRONTEND=noninteractive; \
+		apt-get -qq update; apt-get -qq install -y --no-install-recommends $$missing >/dev/null; \
+	fi
+
+.PHONY: tools
+tools: ## lint and test tools, from their own module
+	@go -C tools build -o ../build/tools/ tool ./testsum
+
+.PHONY: check
+check: tools ## format, vet, lint and the rules of the house
+	@unformatted=$$(gofmt -l cmd internal runsc tools); [ -z "$$unformatted" ] || { echo "not formatted (gofmt -w):"; echo "$$unformatted"; exit 1; }
+	go vet ./...
+	go vet -tags failpoint ./...
+	go -C tools vet ./...
+	build/tools/staticcheck ./...
+	build/tools/exhaustive -check=switch,map ./...
+	go test -count=1 ./internal/archtest
+
+# Each suite runs whatever the others did; the summary decides.
+.PHONY: test
+test: deps build runsc tools ## every test; closes with "N passed, N failed, N skipped"
+	@rm -rf $(RESULTS)
+	@go -C tools test -json ./... | $(TESTSUM) -save $(RESULTS)/tools.json || true
+	@go test -json -race -p 2 -timeout 10m $(LIGHT) | $(TESTSUM) -save $(RESULTS)/unit.json || true
+	@go test -json -race -p 1 -timeout 20m -count=1 $(HEAVY) | $(TESTSUM) -save $(RESULTS)/heavy.json || true
+	@$(TESTSUM) -skips .ci/skips $(if $(BILLET_CI),-strict) $(RESULTS)/{tools,unit,heavy}.json
+
+.PHONY: demo
+demo: deps build runsc ## the main job, for real, with its times
+	@bash scripts/demo.sh
+
+.PHONY: bench
+bench: deps build runsc ## figures as ratios against a baseline of the same run (bench/README.md)
+	go test -run='^$$' -bench=. -p 1 -timeout 60m ./...
+
+.PHONY: soak
+soak: deps build runsc ## the same tests for long: fuzz each parser, repeat each fault
+	@SOAK=$${SOAK:-30s} bash scripts/soak.sh
+
+.PHONY: clean
+clean:
+	rm -rf build
+
+.PHONY: help
+help: ## this list
+	@grep -hE '^[a-z-]+:.*## ' Makefile | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 10
