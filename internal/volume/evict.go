@@ -105,7 +105,7 @@ func (c *Cache) sweep() error {
 	total := int64(len(files)) * BlockSize
 	excess := int64(0)
 	if total > c.cfg.MaxBytes {
-		excess = total - c.cfg.MaxBytes/100*sweepTarget
+		excess = total - c.cfg.MaxBytes*sweepTarget/100
 	}
 	if free, err := freeBytes(c.cfg.Dir); err == nil {
 		excess = max(excess, c.cfg.KeepFree-free)
