@@ -65,8 +65,9 @@ test: deps build runsc tools ## every test; closes with "N passed, N failed, N s
 	@rm -rf $(RESULTS)
 	@go -C tools test -json ./... | $(TESTSUM) -save $(RESULTS)/tools.json || true
 	@go test -json -race -p 2 -timeout 10m $(LIGHT) | $(TESTSUM) -save $(RESULTS)/unit.json || true
+	@go test -json -race -tags failpoint ./internal/failpoint | $(TESTSUM) -save $(RESULTS)/failpoint.json || true
 	@go test -json -race -p 1 -timeout 20m -count=1 $(HEAVY) | $(TESTSUM) -save $(RESULTS)/heavy.json || true
-	@$(TESTSUM) -skips .ci/skips $(if $(BILLET_CI),-strict) $(RESULTS)/{tools,unit,heavy}.json
+	@$(TESTSUM) -skips .ci/skips $(if $(BILLET_CI),-strict) $(RESULTS)/{tools,unit,failpoint,heavy}.json
 
 .PHONY: demo
 demo: deps build runsc ## the main job, for real, with its times

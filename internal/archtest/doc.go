@@ -33,6 +33,7 @@ func rules() []rule {
 		{"sleep", "a test that sleeps hopes; it waits on a condition, a channel or synctest's time", checkSleep},
 		{"logger", "a logger is passed in, so that tests can read it and its records carry who speaks", checkLogger},
 		{"messages", "an error reads as one sentence after it was wrapped: it says what was being done", checkMessages},
+		{"lists", "a constant that its list forgot is seen by no test that goes through the list", checkLists},
 		{"failpoints", "a step that no code reaches is a fault that no test injects", checkFailpoints},
 		{"kinds", "every kind of error has an answer for programs: an HTTP status and an exit code", checkKinds},
 		{"invariants", "an invariant is numbered and some test says that it tries to break it", checkInvariants},

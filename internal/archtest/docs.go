@@ -47,6 +47,40 @@ func (t *tree) mentions(imported, place string) map[string]bool {
 	return out
 }
 
+func checkLists(t *tree) []string {
+	var out []string
+	for _, l := range lists() {
+		listed := t.namesIn(l.dir, l.fn)
+		for _, c := range t.declared(l.dir, l.typ) {
+			if !listed[c.Name] {
+				out = append(out, t.at(c, "%s is missing in %s", c, l.fn))
+			}
+		}
+	}
+	return out
+}
+
+// namesIn returns the identifiers in a function of a package.
+func (t *tree) namesIn(dir, fn string) map[string]bool {
+	out := map[string]bool{}
+	if t.packages[dir] == nil {
+		return out
+	}
+	for _, f := range t.packages[dir].files {
+		for _, d := range f.ast.Decls {
+			if decl, ok := d.(*ast.FuncDecl); ok && decl.Recv == nil && decl.Name.Name == fn {
+				ast.Inspect(decl, func(n ast.Node) bool {
+					if id, ok := n.(*ast.Ident); ok {
+						out[id.Name] = true
+					}
+					return true
+				})
+			}
+		}
+	}
+	return out
+}
+
 func checkFailpoints(t *tree) []string {
 	for _, dir := range stepPackages() {
 		if t.packages[dir] == nil {

@@ -160,6 +160,15 @@ func kindTables() exceptions {
 	}
 }
 
+// lists are the functions that return every constant of a type.
+func lists() []struct{ dir, typ, fn string } {
+	return []struct{ dir, typ, fn string }{
+		{"internal/errs", "Kind", "Kinds"},
+		{"internal/failpoint", "Step", "Steps"},
+		{"internal/model", "InstanceState", "InstanceStates"},
+	}
+}
+
 // stepPackages reach the failpoints; the rule holds once all of them exist.
 func stepPackages() []string {
 	return []string{"internal/control", "internal/node", "internal/volume", "internal/daemon", "cmd/billet"}

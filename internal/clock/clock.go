@@ -29,10 +29,10 @@ func Jitter(d time.Duration) time.Duration {
 	if d <= 0 {
 		return 0
 	}
-	return d - d/5 + rand.N(2*d/5+1)
+	return d - d/5 + rand.N(2*(d/5)+1)
 }
 
-// Sleep waits for d or until ctx ends, and reports ctx's error in that case.
+// Sleep waits for d or until ctx ends, and reports ctx's cause in that case.
 func Sleep(ctx context.Context, d time.Duration) error {
 	t := time.NewTimer(d)
 	defer t.Stop()

@@ -2,8 +2,9 @@
 //
 // Kinds cross the wire (the problem+json field "kind") and choose the exit
 // code; messages are for people; causes stay in logs. A layer wraps once, with
-// what was being done, by fmt.Errorf("renew lease %s: %w", id, err); the kind
-// and hint of the innermost *Error survive the wrapping.
+// what was being done, by fmt.Errorf("renew lease %s: %w", id, err), which keeps
+// kind and hint. A layer that knows better gives another kind by Wrap: then the
+// outermost kind holds, and the outermost hint.
 package errs
 
 import (
@@ -84,7 +85,7 @@ func KindOf(err error) Kind {
 	return Internal
 }
 
-// HintOf returns the first hint in err's chain, or "".
+// HintOf returns the outermost hint in err's chain, or "".
 func HintOf(err error) string {
 	for err != nil {
 		var e *Error
