@@ -18,10 +18,17 @@ var causes = map[string]func(*testing.T, Harness){
 	"NobodyWatching":   nobodyWatching,
 }
 
+// exitCode: a Wait that is under way hears the code and PID 1's last words.
 func exitCode(t *testing.T, h Harness) {
 	f := newFixture(t, h)
 	f.start()
-	f.send(request{Op: "exit", N: 42})
+	f.renew()
+	exits := f.watch()
+	f.send(request{Op: "exit", N: 42, Text: "out of ideas"})
+	exit := <-exits
+	if exit.Cause != model.CauseExited || exit.Code != 42 || !strings.Contains(exit.Detail, "out of ideas") {
+		t.Errorf("wait: got %+v, want exited, 42, with PID 1's words", exit)
+	}
 	f.wantExit(model.CauseExited, 42)
 }
 
@@ -38,14 +45,14 @@ func tooManyProcesses(t *testing.T, h Harness) {
 	f.start()
 	f.ask(request{Op: "processes", N: f.spec.Shape.Processes - 1})
 	f.wantState(driver.Running)
-	f.send(request{Op: "processes", N: 100 * f.spec.Shape.Processes})
+	f.send(request{Op: "bomb"})
 	f.wantExit(model.CauseTooManyProcesses, 0)
 }
 
 func crashed(t *testing.T, h Harness) {
 	f := newFixture(t, h)
 	f.start()
-	h.Crash(t, f.wantState(driver.Running).PID)
+	f.send(request{Op: h.CrashOp})
 	exit := f.wantExit(model.CauseCrashed, 0)
 	if strings.TrimSpace(exit.Detail) == "" {
 		t.Error("the detail does not say how it crashed")
@@ -67,10 +74,11 @@ func nobodyWatching(t *testing.T, h Harness) {
 	f := newFixture(t, h)
 	f.start()
 	pid := f.wantState(driver.Running).PID
-	f.send(request{Op: "exit", N: 0})
+	f.send(request{Op: "exit", N: 9})
 	waitForEnd(t, pid)
 	f.renew()
-	if exit := f.wantExit(model.CauseExited, 0); exit.Detail == "" {
-		t.Error("no detail")
+	exit := f.wantState(driver.Exited).Exit
+	if exit.Cause != model.CauseExited || exit.Code != 9 && !strings.Contains(exit.Detail, "unknown") {
+		t.Errorf("inspect: got %+v, want exited with the code, or a detail that says it is unknown", exit)
 	}
 }

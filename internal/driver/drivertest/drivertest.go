@@ -17,8 +17,11 @@ type Harness struct {
 	// finds, it finds on the host. guestBinary is a PID 1 that ends at once,
 	// with code 0, when it is given an argument.
 	New func(t *testing.T, guestBinary string) driver.Driver
-	// Crash makes the kernel of the guest whose process is pid give up.
-	Crash func(t *testing.T, pid int)
+	// CrashOp is the operation of PID 1 that makes the kernel under it panic.
+	CrashOp string
+	// Watched reports whether a Wait has got hold of the guest whose process
+	// is pid, so that it will hear PID 1's exit code.
+	Watched func(t *testing.T, pid int) bool
 	// Remains lists what the driver has on the host for ref outside ref.Dir.
 	Remains func(t *testing.T, ref driver.Ref) []string
 }

@@ -171,6 +171,27 @@ func (f *fixture) ask(r request) string {
 	return text
 }
 
+// watch starts a Wait and returns when that has got hold of the guest. The
+// channel gives what it returns.
+func (f *fixture) watch() <-chan driver.Exit {
+	f.Helper()
+	pid := f.wantState(driver.Running).PID
+	exits := make(chan driver.Exit, 1)
+	go func() {
+		exit, err := f.d.Wait(f.ctx(), f.spec.Ref)
+		if err != nil {
+			f.Errorf("wait: %v", err)
+		}
+		exits <- exit
+	}()
+	for end := time.Now().Add(deadline); !f.h.Watched(f.T, pid); time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			f.Fatal("Wait has not got hold of the guest")
+		}
+	}
+	return exits
+}
+
 func (f *fixture) inspect() driver.Status {
 	f.Helper()
 	s, err := f.d.Inspect(f.ctx(), f.spec.Ref)

@@ -72,7 +72,11 @@ func adoptByANewDriver(t *testing.T, h Harness) {
 	if got := f.ask(request{Op: "ping"}); got != "pong" {
 		t.Errorf("ping: got %q", got)
 	}
+	exits := f.watch()
 	f.send(request{Op: "exit", N: 3})
+	if exit := <-exits; exit.Code != 3 {
+		t.Errorf("wait: got %+v, want code 3", exit)
+	}
 	f.wantExit(model.CauseExited, 3)
 }
 
@@ -115,11 +119,7 @@ func stopWithoutGrace(t *testing.T, h Harness) {
 	f := newFixture(t, h)
 	f.start()
 	pid := f.wantState(driver.Running).PID
-	waited := make(chan driver.Exit, 1)
-	go func() {
-		exit, _ := f.d.Wait(context.Background(), f.spec.Ref)
-		waited <- exit
-	}()
+	waited := f.watch()
 	if err := f.d.Stop(f.ctx(), f.spec.Ref, 0); err != nil {
 		t.Fatalf("stop: %v", err)
 	}
@@ -133,8 +133,8 @@ func stopWithoutGrace(t *testing.T, h Harness) {
 func startAfterTheEnd(t *testing.T, h Harness) {
 	f := newFixture(t, h)
 	f.start()
-	f.send(request{Op: "exit", N: 1})
-	f.wantExit(model.CauseExited, 1)
+	f.send(request{Op: "exit"})
+	f.wantExit(model.CauseExited, 0)
 	if err := f.d.Start(f.ctx(), f.spec); !errs.Is(err, errs.Conflict) {
 		t.Fatalf("start of what has ended: got %v, want conflict", err)
 	}
@@ -164,13 +164,16 @@ func deleteWhileRunning(t *testing.T, h Harness) {
 func waitEndsWithContext(t *testing.T, h Harness) {
 	f := newFixture(t, h)
 	f.start()
+	pid := f.wantState(driver.Running).PID
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	go func() {
 		_, err := f.d.Wait(ctx, f.spec.Ref)
 		ended <- err
 	}()
-	f.ask(request{Op: "ping"})
+	for !h.Watched(t, pid) {
+		time.Sleep(time.Millisecond)
+	}
 	cancel()
 	if err := <-ended; !errors.Is(err, context.Canceled) {
 		t.Errorf("wait: got %v, want context canceled", err)

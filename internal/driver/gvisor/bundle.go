@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strconv"
 
 	specs "github.com/opencontainers/runtime-spec/specs-go"
 
@@ -49,7 +50,7 @@ var capabilities = []string{
 
 // bundle returns the OCI specification of a guest. It ends up in memory
 // images, so nothing secret may be in it.
-func bundle(s driver.Spec, cgroupsPath string, args []string) *specs.Spec {
+func bundle(s driver.Spec, cgroupsPath string) *specs.Spec {
 	limit := func(kind string, n int) specs.POSIXRlimit {
 		return specs.POSIXRlimit{Type: kind, Soft: uint64(n), Hard: uint64(n)}
 	}
@@ -58,7 +59,7 @@ func bundle(s driver.Spec, cgroupsPath string, args []string) *specs.Spec {
 		Hostname: s.Hostname,
 		Root:     &specs.Root{Path: s.RootFS},
 		Process: &specs.Process{
-			Args: append([]string{guestpath.Binary}, args...),
+			Args: []string{guestpath.Binary},
 			Env:  []string{"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOME=/root"},
 			Cwd:  "/",
 			Capabilities: &specs.LinuxCapabilities{
@@ -75,8 +76,11 @@ func bundle(s driver.Spec, cgroupsPath string, args []string) *specs.Spec {
 			{Destination: "/sys", Type: "sysfs", Source: "sysfs"},
 			{Destination: "/dev", Type: "tmpfs", Source: "tmpfs"},
 			{Destination: "/dev/pts", Type: "devpts", Source: "devpts"},
-			{Destination: "/dev/shm", Type: "tmpfs", Source: "tmpfs", Options: []string{"nosuid", "nodev", "mode=1777"}},
-			{Destination: "/run", Type: "tmpfs", Source: "tmpfs", Options: []string{"nosuid", "nodev", "mode=0755"}},
+			memoryMount("/dev/shm", "1777", s.Shape.Memory/2),
+			memoryMount("/run", "0755", s.Shape.Memory/5),
+			// runsc puts one over an empty /tmp by itself, without a limit:
+			// a full one would be the end of the guest.
+			memoryMount("/tmp", "1777", s.Shape.Memory/2),
 			// Read-only: connecting needs no more, and a guest that could write
 			// there would have the host's disk.
 			{Destination: guestpath.SideDir, Type: "bind", Source: s.SideDir, Options: []string{"bind", "ro"}},
@@ -91,6 +95,14 @@ func bundle(s driver.Spec, cgroupsPath string, args []string) *specs.Spec {
 		},
 		Annotations: annotations(s.Labels),
 	}
+}
+
+// memoryMount is a memory file system that is full before the guest's memory
+// is, in the proportions that systemd uses.
+func memoryMount(path, mode string, size int64) specs.Mount {
+	return specs.Mount{Destination: path, Type: "tmpfs", Source: "tmpfs", Options: []string{
+		"nosuid", "nodev", "mode=" + mode, "size=" + strconv.FormatInt(size, 10),
+	}}
 }
 
 // annotations carry the labels under a prefix of our own, because runsc obeys

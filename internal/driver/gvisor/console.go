@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -15,12 +16,14 @@ import (
 // one that does not says why at once.
 const consoleSize = 64 << 10
 
+const consoleName = "billet-console"
+
 // newConsole makes the file behind a sandbox's standard error. It outlives the
 // node as long as the sandbox has it open, is charged to the guest's memory,
 // and cannot grow: a guest that wrote to an ordinary file for ever would fill
 // the host's disk, and one that wrote to a pipe nobody reads would stall.
 func newConsole() (*os.File, error) {
-	fd, err := unix.MemfdCreate("billet-console", unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
+	fd, err := unix.MemfdCreate(consoleName, unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
 	if err != nil {
 		return nil, fmt.Errorf("make the console: %w", err)
 	}
@@ -41,4 +44,25 @@ func readConsole(f *os.File) string {
 	b, _ := io.ReadAll(io.NewSectionReader(f, 0, consoleSize))
 	text, _, _ := bytes.Cut(b, []byte{0})
 	return strings.TrimSpace(string(text))
+}
+
+// openConsole finds the console of a running sandbox, whoever made it, and
+// keeps it from vanishing with the sandbox. It returns nil when there is none.
+func openConsole(p process) *os.File {
+	dir := fmt.Sprintf("/proc/%d/fd", p.PID)
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return nil
+	}
+	for _, e := range entries {
+		path := filepath.Join(dir, e.Name())
+		target, err := os.Readlink(path)
+		if err != nil || !strings.HasPrefix(target, "/memfd:"+consoleName) {
+			continue
+		}
+		if f, err := os.Open(path); err == nil {
+			return f
+		}
+	}
+	return nil
 }

@@ -25,6 +25,7 @@ type evidence struct {
 	orderly  bool // the sandbox ended because its PID 1 had
 	counters cgroup.Counters
 	panicLog string
+	console  string // the end of what PID 1 said, "" when that was nothing or nobody heard it
 }
 
 // maxPanic is how much of a panic log is read: the message and the first
@@ -32,17 +33,21 @@ type evidence struct {
 const maxPanic = 64 << 10
 
 // examine gathers the evidence and judges it.
-func (g guest) examine(p process, code int) (driver.Exit, error) {
+func (g guest) examine(p process, h heard) (driver.Exit, error) {
 	boot, err := bootID()
 	if err != nil {
 		return driver.Exit{}, err
 	}
 	e := evidence{
 		rebooted: boot != p.BootID,
-		stopping: g.dir.stopping(),
-		code:     code,
-		orderly:  code != unknownCode || g.dir.head(metricsFile, 1) != "",
+		// Without a directory somebody is deleting it.
+		stopping: g.dir.stopping() || !exists(string(g.dir)),
+		code:     h.code,
+		orderly:  h.code != unknownCode || g.dir.head(metricsFile, 1) != "",
 		panicLog: g.dir.head(panicFile, maxPanic),
+	}
+	if h.console != nil {
+		e.console = lastLines(readConsole(h.console))
 	}
 	e.counters, err = g.group.Counters()
 	// After a reboot there is no group, and no counter to read.
@@ -54,28 +59,38 @@ func (g guest) examine(p process, code int) (driver.Exit, error) {
 
 // judge names the cause. The order is that of how certain each sign is.
 func judge(e evidence) driver.Exit {
-	c := e.counters
-	oom := fmt.Sprintf("the host killed %d processes of the guest at its memory limit", c.OOMKills)
-	pids := fmt.Sprintf("the host refused %d forks at the guest's process limit", c.ForksRefused)
 	switch {
 	case e.rebooted:
 		return driver.Exit{Cause: model.CauseHostRebooted, Detail: "the host was started again while the guest ran"}
 	case e.stopping:
 		return driver.Exit{Cause: model.CauseStopped}
-	case e.panicLog != "" && c.ForksRefused > 0:
-		return driver.Exit{Cause: model.CauseTooManyProcesses, Detail: pids}
-	case c.OOMKills > 0 && (!e.orderly || e.code == killedCode):
-		return driver.Exit{Cause: model.CauseOutOfMemory, Detail: oom}
+	// A guest can live on after a refused fork or the end of one process, so
+	// a counter that moved needs a second sign.
+	case e.counters.ForksRefused > 0 && noNewThread(e.panicLog):
+		return driver.Exit{Cause: model.CauseTooManyProcesses, Detail: fmt.Sprintf(
+			"the host refused %d forks at the guest's process limit", e.counters.ForksRefused)}
+	case e.counters.OOMKills > 0 && (!e.orderly || e.code == killedCode):
+		return driver.Exit{Cause: model.CauseOutOfMemory, Detail: fmt.Sprintf(
+			"the host killed %d of the guest's processes at its memory limit", e.counters.OOMKills)}
 	case e.panicLog != "":
 		return driver.Exit{Cause: model.CauseCrashed, Detail: panicDetail(e.panicLog)}
 	case e.orderly && e.code == unknownCode:
-		return driver.Exit{Cause: model.CauseExited, Detail: "its exit code is unknown: nobody was watching"}
+		return driver.Exit{Cause: model.CauseExited, Detail: "PID 1 ended; its exit code is unknown, because nobody was watching"}
 	case e.orderly:
-		return driver.Exit{Cause: model.CauseExited, Code: e.code, Detail: fmt.Sprintf("PID 1 ended with code %d", e.code)}
-	case c.ForksRefused > 0:
-		return driver.Exit{Cause: model.CauseTooManyProcesses, Detail: pids}
+		detail := fmt.Sprintf("PID 1 ended with code %d", e.code)
+		if e.console != "" {
+			detail += ": " + e.console
+		}
+		return driver.Exit{Cause: model.CauseExited, Code: e.code, Detail: detail}
 	}
-	return driver.Exit{Cause: model.CauseKilled, Detail: "the sandbox is gone, and no counter moved and nothing was logged"}
+	return driver.Exit{Cause: model.CauseKilled, Detail: "the sandbox is gone; no counter moved, and it logged nothing"}
+}
+
+// noNewThread reports whether a sandbox gave up because the host refused it a
+// thread or a process.
+func noNewThread(panicLog string) bool {
+	return strings.Contains(panicLog, "failed to create new OS thread") ||
+		strings.Contains(panicLog, "resource temporarily unavailable")
 }
 
 // panicDetail returns the first lines of a panic log: what happened, without

@@ -28,7 +28,7 @@ const DefaultCgroupParent = "billet"
 // Config is what a Driver needs.
 type Config struct {
 	Runsc        string // absolute path of the runsc binary
-	GuestBinary  string // absolute host path of billet-guest, for Probe
+	GuestBinary  string // absolute host path of billet-guest; only Probe needs it
 	CgroupParent string // one path element; "" is DefaultCgroupParent
 	Logger       *slog.Logger
 }
@@ -128,6 +128,10 @@ func (d *Driver) Stop(ctx context.Context, ref driver.Ref, grace time.Duration) 
 func (d *Driver) Delete(ctx context.Context, ref driver.Ref) error {
 	g, err := d.open(ref)
 	if err != nil {
+		return fmt.Errorf("delete guest %s: %w", ref.ID, err)
+	}
+	// A Wait that is under way must not take this for a murder.
+	if err := g.dir.markStopping(); err != nil {
 		return fmt.Errorf("delete guest %s: %w", ref.ID, err)
 	}
 	if err := g.kill(ctx); err != nil {

@@ -1,9 +1,11 @@
 package gvisor
 
 import (
+	"fmt"
 	"log/slog"
+	"os"
 	"path/filepath"
-	"syscall"
+	"strings"
 	"testing"
 
 	"github.com/billethq/billet/internal/driver"
@@ -14,15 +16,49 @@ import (
 func TestConformance(t *testing.T) {
 	runsc := testenv.NeedRunsc(t)
 	drivertest.Run(t, drivertest.Harness{
-		New: func(t *testing.T, guestBinary string) driver.Driver { return newDriver(t, runsc, guestBinary) },
-		Crash: func(t *testing.T, pid int) {
-			// The sentry is a Go program: SIGABRT makes its runtime give up.
-			if err := syscall.Kill(pid, syscall.SIGABRT); err != nil {
-				t.Fatal(err)
-			}
+		New: func(t *testing.T, guestBinary string) driver.Driver {
+			return newDriver(t, wrapper(t, "exec "+runsc+` --TESTONLY-afs-syscall-panic "$@"`), guestBinary)
 		},
-		Remains: func(t *testing.T, ref driver.Ref) []string { return cgroups(t, ref) },
+		CrashOp: "crash_gvisor",
+		Watched: func(t *testing.T, pid int) bool { return controlConnections(t, pid) > 0 },
+		Remains: cgroups,
 	})
+}
+
+// wrapper writes a shell script to take runsc's place.
+func wrapper(t *testing.T, script string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "runsc")
+	if err := os.WriteFile(path, []byte("#!/bin/sh\n"+script+"\n"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// controlConnections counts the connections that a sandbox has accepted on its
+// control socket. The sentry has no other socket with that name.
+func controlConnections(t *testing.T, pid int) int {
+	t.Helper()
+	table, err := os.ReadFile(fmt.Sprintf("/proc/%d/net/unix", os.Getpid()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	named := map[string]bool{} // inodes of connected sockets with that name
+	for line := range strings.Lines(string(table)) {
+		// Num RefCount Protocol Flags Type St Inode Path; St 03 is connected.
+		f := strings.Fields(line)
+		if len(f) == 8 && f[5] == "03" && strings.HasSuffix(f[7], "/runsc-guest.sock") {
+			named["socket:["+f[6]+"]"] = true
+		}
+	}
+	n := 0
+	fds, _ := filepath.Glob(fmt.Sprintf("/proc/%d/fd/*", pid))
+	for _, fd := range fds {
+		if target, err := os.Readlink(fd); err == nil && named[target] {
+			n++
+		}
+	}
+	return n
 }
 
 func newDriver(t *testing.T, runsc, guestBinary string) *Driver {

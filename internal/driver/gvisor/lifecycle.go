@@ -62,27 +62,12 @@ func (g guest) askSandbox(ctx context.Context) (process, error) {
 
 // boot starts the guest from nothing. On an error some of it may run.
 func (g guest) boot(ctx context.Context, spec driver.Spec) error {
-	ns, err := openNamespace(spec.MountNS)
-	if err != nil {
-		return err
-	}
-	if ns != nil {
-		defer ns.Close()
-	}
 	if err := g.prepare(spec); err != nil {
 		return err
 	}
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
-	console, err := newConsole()
-	if err != nil {
-		return err
-	}
-	defer console.Close()
-	c := g.command()
-	c.mountNS, c.console = ns, console
-	c.args = append(sandboxFlags(), "run", "--detach", "--bundle="+g.dir.path(bundleDir), "--pid-file="+pidFile, containerID)
-	if _, err := c.run(ctx); err != nil {
+	if err := g.runSandbox(ctx, spec.MountNS, "--detach", "--pid-file="+pidFile); err != nil {
 		return err
 	}
 	text, err := os.ReadFile(g.dir.path(pidFile))
@@ -100,6 +85,28 @@ func (g guest) boot(ctx context.Context, spec driver.Spec) error {
 	return g.dir.saveSandbox(p)
 }
 
+// runSandbox runs `runsc run` in a mount namespace, "" for the caller's own.
+func (g guest) runSandbox(ctx context.Context, mountNS string, flags ...string) error {
+	ns, err := openNamespace(mountNS)
+	if err != nil {
+		return err
+	}
+	if ns != nil {
+		defer ns.Close()
+	}
+	console, err := newConsole()
+	if err != nil {
+		return err
+	}
+	defer console.Close()
+	args := append(sandboxFlags(), "run", "--bundle="+g.dir.path(bundleDir))
+	_, err = command{
+		path: g.runsc, dir: g.ref.Dir, mountNS: ns, console: console,
+		args: append(append(args, flags...), containerID),
+	}.run(ctx)
+	return err
+}
+
 // prepare makes the directory and the cgroup, afresh.
 func (g guest) prepare(spec driver.Spec) error {
 	for _, stale := range []string{bundleDir, stateDir, stoppingFile, panicFile, metricsFile, pidFile} {
@@ -107,7 +114,7 @@ func (g guest) prepare(spec driver.Spec) error {
 			return err
 		}
 	}
-	if err := writeBundle(g.dir.path(bundleDir), bundle(spec, g.group.Path(), nil)); err != nil {
+	if err := writeBundle(g.dir.path(bundleDir), bundle(spec, g.group.Path())); err != nil {
 		return err
 	}
 	return g.group.Create(limits(spec))
@@ -152,7 +159,7 @@ func (g guest) status(ctx context.Context) (driver.Status, error) {
 	if alive {
 		return driver.Status{State: driver.Running, PID: p.PID}, nil
 	}
-	exit, err = g.settle(ctx, p, unknownCode)
+	exit, err = g.settle(ctx, p, nothingHeard)
 	return driver.Status{State: driver.Exited, Exit: exit}, err
 }
 
@@ -168,28 +175,18 @@ func (g guest) wait(ctx context.Context) (driver.Exit, error) {
 	if !started {
 		return driver.Exit{}, errs.New(errs.NotFound, "there is none")
 	}
-	code := g.waitCode(ctx)
+	console := openConsole(p)
+	if console != nil {
+		defer console.Close()
+	}
+	code, err := g.exitStatus(ctx)
+	if err != nil && ctx.Err() == nil {
+		g.log.Debug("no exit code from the sandbox", "instance_id", g.ref.ID, "error", err)
+	}
 	if err := p.wait(ctx); err != nil {
 		return driver.Exit{}, err
 	}
-	return g.settle(ctx, p, code)
-}
-
-// waitCode asks the sandbox for PID 1's exit code, which it gives when PID 1
-// has ended; a sandbox that ends in any other way does not answer.
-func (g guest) waitCode(ctx context.Context) int {
-	out, err := g.command("wait", containerID).run(ctx)
-	if err != nil {
-		return unknownCode
-	}
-	var result struct {
-		ExitStatus int `json:"exitStatus"`
-	}
-	if err := json.Unmarshal([]byte(out), &result); err != nil {
-		g.log.Warn("unreadable answer of runsc wait", "instance_id", g.ref.ID, "error", err)
-		return unknownCode
-	}
-	return result.ExitStatus
+	return g.settle(ctx, p, heard{code: code, console: console})
 }
 
 func (g guest) stop(ctx context.Context, grace time.Duration) error {
@@ -215,7 +212,7 @@ func (g guest) stop(ctx context.Context, grace time.Duration) error {
 			return err
 		}
 	}
-	_, err = g.settle(ctx, p, unknownCode)
+	_, err = g.settle(ctx, p, nothingHeard)
 	return err
 }
 
@@ -236,13 +233,21 @@ func (g guest) ask(ctx context.Context, p process, grace time.Duration) error {
 	return nil
 }
 
+// heard is what only somebody who was there when the guest ended can know.
+type heard struct {
+	code    int
+	console *os.File // nil, or what PID 1 said
+}
+
+var nothingHeard = heard{code: unknownCode}
+
 // settle ends what is left of a guest, and records how it ended.
-func (g guest) settle(ctx context.Context, p process, code int) (driver.Exit, error) {
+func (g guest) settle(ctx context.Context, p process, h heard) (driver.Exit, error) {
 	if exit, ok, err := g.dir.exit(); ok || err != nil {
 		return exit, err
 	}
 	// Evidence first: what the kill below does must not look like its cause.
-	exit, err := g.examine(p, code)
+	exit, err := g.examine(p, h)
 	if err != nil {
 		return driver.Exit{}, err
 	}

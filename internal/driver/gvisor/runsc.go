@@ -37,10 +37,14 @@ const (
 // short, however deep that directory lies.
 var globalFlags = []string{"--root=" + stateDir}
 
+// platform is how the sandbox intercepts its guest's system calls. It is the
+// one that needs no virtualisation.
+const platform = "systrap"
+
 // sandboxFlags choose how guests run.
 func sandboxFlags() []string {
 	return append([]string{
-		"--platform=systrap",
+		"--platform=" + platform,
 		// Writes go to the root file system, not to a store of the sandbox.
 		"--overlay2=none",
 		// Only the sandbox changes the root file system while it runs, so it
@@ -56,6 +60,9 @@ func sandboxFlags() []string {
 		// The mount is nosuid for the host's sake; sudo works in the guest.
 		"--allow-suid",
 		"--cpu-num-from-quota",
+		// The goroutine that panicked and no other: with all of them, the log
+		// of a guest with many processes has megabytes.
+		"--traceback=single",
 		"--panic-log=" + panicFile,
 		"--final-metrics-log=" + metricsFile,
 		// Our build has the parts that may lie beside runsc linked in.

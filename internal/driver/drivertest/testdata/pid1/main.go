@@ -38,8 +38,11 @@ type reply struct {
 
 func main() {
 	if len(os.Args) > 1 {
-		if os.Args[1] == "sleep" {
+		switch os.Args[1] {
+		case "sleep":
 			time.Sleep(time.Hour)
+		case "bomb":
+			bomb()
 		}
 		return // what a probe asks for: to have run
 	}
@@ -86,7 +89,14 @@ func do(r request) (string, error) {
 	case "ping":
 		return "pong", nil
 	case "exit":
+		fmt.Fprint(os.Stderr, r.Text)
 		os.Exit(r.N)
+	case "bomb":
+		bomb()
+	case "crash_gvisor":
+		// afs_syscall: panics a gVisor that was started to do so.
+		_, _, errno := syscall.RawSyscall(183, 0, 0, 0)
+		return "", errno
 	case "stubborn":
 		signal.Ignore(syscall.SIGTERM)
 		return "", nil
@@ -125,6 +135,13 @@ func do(r request) (string, error) {
 		return "", nil
 	}
 	return "", errors.New("unknown operation " + r.Op)
+}
+
+// bomb forks for ever, and so do its children.
+func bomb() {
+	for {
+		_ = exec.Command(guestpath.Binary, "bomb").Start()
+	}
 }
 
 func interfaces() (string, error) {
