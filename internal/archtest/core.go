@@ -54,7 +54,7 @@ func checkClock(t *tree) []string {
 		})
 		f.selections("time", func(sel *ast.SelectorExpr) {
 			if slices.Contains([]string{"Now", "Since", "Until"}, sel.Sel.Name) && !inside(sel, deadlines) {
-				out = append(out, t.at(sel, "%s reads the machine's clock by time.%s: take a clock.Clock", p.dir, sel.Sel.Name))
+				out = append(out, t.at(sel, "%s reads the machine's clock by time.%s: take a clock.Clock, or measure by clock.Start", p.dir, sel.Sel.Name))
 			}
 		})
 	})

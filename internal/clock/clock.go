@@ -23,6 +23,16 @@ type Real struct{}
 // precision that every ledger keeps.
 func (Real) Now() time.Time { return time.Now().UTC().Truncate(time.Microsecond) }
 
+// Stopwatch measures how long something takes, by the machine's monotonic
+// clock: setting the time of day does not change what it shows.
+type Stopwatch struct{ began time.Time }
+
+// Start starts a stopwatch.
+func Start() Stopwatch { return Stopwatch{time.Now()} }
+
+// Elapsed returns the time since the start.
+func (s Stopwatch) Elapsed() time.Duration { return time.Since(s.began) }
+
 // Jitter returns d varied by up to a fifth in each direction, so that loops
 // which started together do not stay together.
 func Jitter(d time.Duration) time.Duration {

@@ -66,3 +66,13 @@ func TestSleep(t *testing.T) {
 		}
 	})
 }
+
+func TestStopwatch(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		watch := clock.Start()
+		time.Sleep(time.Minute)
+		if got := watch.Elapsed(); got != time.Minute {
+			t.Errorf("elapsed %s, want a minute", got)
+		}
+	})
+}
