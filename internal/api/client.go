@@ -27,6 +27,8 @@ const (
 	// callTimeout bounds one call that is not held open: the control plane
 	// answers from its records.
 	callTimeout = 30 * time.Second
+	// forkTimeout is longer than a server saves a running workspace for.
+	forkTimeout = 11 * time.Minute
 	// maxAnswerBytes bounds one answer; a list of 10,000 workspaces is 10 MiB.
 	maxAnswerBytes = 64 << 20
 )
@@ -80,6 +82,12 @@ func NewClient(c ClientConfig) (*Client, error) {
 // Close drops idle connections.
 func (c *Client) Close() { c.http.CloseIdleConnections() }
 
+// Health asks whether a server answers at all; it needs no token.
+func (c *Client) Health(ctx context.Context) error {
+	_, err := call[Health](ctx, c, http.MethodGet, "/v1/health", nil)
+	return err
+}
+
 // Info describes the deployment.
 func (c *Client) Info(ctx context.Context) (Info, error) {
 	return call[Info](ctx, c, http.MethodGet, "/v1/info", nil)
@@ -87,7 +95,9 @@ func (c *Client) Info(ctx context.Context) (Info, error) {
 
 // CreateWorkspace makes a workspace; key deduplicates repetitions.
 func (c *Client) CreateWorkspace(ctx context.Context, key string, req CreateWorkspaceRequest) (Workspace, error) {
-	return callKeyed[Workspace](ctx, c, key, "/v1/workspaces", req)
+	var out Workspace
+	err := c.do(ctx, http.MethodPost, "/v1/workspaces", keyHeader(key), req, &out)
+	return out, err
 }
 
 // Workspaces lists.
@@ -116,8 +126,13 @@ func (c *Client) StopWorkspace(ctx context.Context, ref string) (Workspace, erro
 }
 
 // ForkWorkspace makes a new workspace from one; key deduplicates repetitions.
+// It waits while one that runs is saved.
 func (c *Client) ForkWorkspace(ctx context.Context, key, ref string, req ForkWorkspaceRequest) (Workspace, error) {
-	return callKeyed[Workspace](ctx, c, key, "/v1/workspaces/"+url.PathEscape(ref)+"/fork", req)
+	var out Workspace
+	ctx, cancel := context.WithTimeout(ctx, forkTimeout)
+	defer cancel()
+	err := c.send(ctx, http.MethodPost, "/v1/workspaces/"+url.PathEscape(ref)+"/fork", keyHeader(key), req, &out)
+	return out, err
 }
 
 // DeleteWorkspace deletes; without force it refuses while state is unsaved.
@@ -196,7 +211,8 @@ func (c *Client) Sync(ctx context.Context, req SyncRequest) (SyncResponse, error
 	var out SyncResponse
 	ctx, cancel := context.WithTimeout(ctx, callTimeout+time.Duration(req.WaitMilli)*time.Millisecond)
 	defer cancel()
-	return out, c.send(ctx, http.MethodPost, "/v1/plane/sync", nil, req, &out)
+	err := c.send(ctx, http.MethodPost, "/v1/plane/sync", nil, req, &out)
+	return out, err
 }
 
 // BeginFlush implements Plane.
@@ -227,14 +243,11 @@ func call[T any](ctx context.Context, c *Client, method, path string, body any) 
 	return out, err
 }
 
-func callKeyed[T any](ctx context.Context, c *Client, key, path string, body any) (T, error) {
-	var out T
-	h := http.Header{}
-	if key != "" {
-		h.Set(IdempotencyHeader, key)
+func keyHeader(key string) http.Header {
+	if key == "" {
+		return nil
 	}
-	err := c.do(ctx, http.MethodPost, path, h, body, &out)
-	return out, err
+	return http.Header{IdempotencyHeader: {key}}
 }
 
 func list[T any](ctx context.Context, c *Client, path string) ([]T, error) {

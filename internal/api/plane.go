@@ -111,15 +111,20 @@ type BeginFlushRequest struct {
 	Instance model.InstanceID `json:"instance"`
 	Epoch    model.Epoch      `json:"epoch"`
 	Base     model.Root       `json:"base"`
+	// Pending is a root that the instance uploaded on Base and whose commit it
+	// does not know, "" when there is none.
+	Pending model.Root `json:"pending,omitempty"`
 }
 
 // BeginFlushResponse is the intent: everything that goes into the new root's
 // metadata comes from here, so that a repeated upload gives the same root.
 type BeginFlushResponse struct {
-	Intent  model.IntentID `json:"intent"`
-	Seq     model.Seq      `json:"seq"`
-	Started time.Time      `json:"started"`
-	Expires time.Time      `json:"expires"`
+	// Committed: Pending is the head already, and there is no intent.
+	Committed bool           `json:"committed"`
+	Intent    model.IntentID `json:"intent,omitempty"`
+	Seq       model.Seq      `json:"seq"`
+	Started   time.Time      `json:"started"`
+	Expires   time.Time      `json:"expires"`
 }
 
 // CommitFlushRequest makes Root the head.

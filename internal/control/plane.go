@@ -260,6 +260,15 @@ func (c *Control) BeginFlush(ctx context.Context, req api.BeginFlushRequest) (ap
 	if err != nil {
 		return api.BeginFlushResponse{}, err
 	}
+	if req.Pending != "" {
+		ws, err := c.cfg.Ledger.Workspace(ctx, string(in.Subject))
+		if err != nil {
+			return api.BeginFlushResponse{}, err
+		}
+		if ws.Head == req.Pending && ws.Epoch == req.Epoch {
+			return api.BeginFlushResponse{Committed: true, Seq: ws.HeadSeq}, nil
+		}
+	}
 	got, err := c.cfg.Ledger.BeginFlush(ctx, m, model.FlushIntent{
 		ID: model.IntentID(model.NewID()), Tenant: in.Tenant, Region: in.Region, Instance: in.ID, Subject: in.Subject,
 		Epoch: req.Epoch, Base: req.Base, Started: m.Now, Expires: m.Now.Add(flushIntentTTL),

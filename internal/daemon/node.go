@@ -1,0 +1,186 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+
+	"github.com/google/renameio/v2"
+	"golang.org/x/sys/unix"
+
+	"github.com/billethq/billet/internal/api"
+	"github.com/billethq/billet/internal/clock"
+	"github.com/billethq/billet/internal/config"
+	"github.com/billethq/billet/internal/driver"
+	"github.com/billethq/billet/internal/errs"
+	"github.com/billethq/billet/internal/fleet"
+	"github.com/billethq/billet/internal/model"
+	"github.com/billethq/billet/internal/node"
+)
+
+// nodeParts is a node with its adapters, put together and not yet run.
+type nodeParts struct {
+	node     *node.Node
+	boundary driver.Boundary
+	capacity model.Capacity
+	release  func()
+}
+
+// openNode probes the sandbox boundary by booting a guest, measures the host,
+// and puts the node together.
+func openNode(ctx context.Context, opts Options, plane api.Plane) (_ *nodeParts, err error) {
+	cfg := opts.Config
+	release, err := lockDir(cfg.NodeDir())
+	if err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			release()
+		}
+	}()
+	log := opts.Log.With("role", "node")
+	guest, err := installGuest(cfg)
+	if err != nil {
+		return nil, err
+	}
+	drv, err := newDriver(cfg, guest, log)
+	if err != nil {
+		return nil, err
+	}
+	boundary, err := drv.Probe(ctx)
+	if err != nil {
+		return nil, err
+	}
+	capacity, err := measure(cfg)
+	if err != nil {
+		return nil, err
+	}
+	vols, err := newVolumes(cfg, log)
+	if err != nil {
+		return nil, err
+	}
+	images, err := newImages(cfg, log)
+	if err != nil {
+		return nil, err
+	}
+	n, err := node.New(node.Config{
+		Dir: cfg.NodeDir(), Name: cfg.Node.Name, Version: opts.Version, Plane: plane, Driver: drv, Volumes: vols,
+		Images: images, GuestBinary: guest, Capacity: capacity, Clock: clock.Real{}, Log: log,
+	})
+	if err != nil {
+		return nil, err
+	}
+	return &nodeParts{node: n, boundary: boundary, capacity: capacity, release: release}, nil
+}
+
+// Node runs the node alone, against a server that it finds over HTTP.
+func Node(ctx context.Context, opts Options) error {
+	client, err := nodeClient(opts.Config)
+	if err != nil {
+		return err
+	}
+	defer client.Close()
+	n, err := openNode(ctx, opts, client)
+	if err != nil {
+		return err
+	}
+	defer n.release()
+	n.found(opts)
+	say(opts.Out, "serving", "instances of %s as node %s", opts.Config.NodeServer(), opts.Config.Node.Name)
+	sayStop(opts.Out)
+	return n.node.Run(ctx)
+}
+
+// nodeClient is the client with which a node or a gateway calls its server.
+func nodeClient(cfg config.Config) (*api.Client, error) {
+	ep, err := api.ParseEndpoint(cfg.NodeServer())
+	if err != nil {
+		return nil, err
+	}
+	token, err := os.ReadFile(cfg.NodeTokenFile())
+	if err != nil && (!errors.Is(err, fs.ErrNotExist) || ep.Network == "tcp") {
+		return nil, errs.New(errs.Unauthenticated, "token file: %v", err).WithHint("make one on the server: billet token create --role node NAME > %s", cfg.NodeTokenFile())
+	}
+	return api.NewClient(api.ClientConfig{Endpoint: ep, Token: api.Secret(strings.TrimSpace(string(token)))})
+}
+
+// found says what this host has.
+func (n *nodeParts) found(opts Options) {
+	b := n.boundary
+	say(opts.Out, "boundary", "%s (%s, %s) booted a probe in %d ms; cgroup v%d", b.Driver, b.Platform, b.Version, b.BootTime.Milliseconds(), b.Cgroup)
+	c := n.capacity
+	say(opts.Out, "host", "%d CPUs, %.1f GiB of memory and %.0f GiB of disk for instances", c.VCPUs/fleet.CPUOvercommit, float64(c.Memory)/(1<<30), float64(c.Disk/fleet.DiskOvercommit)/(1<<30))
+}
+
+// memoryReserve is the part of the host's memory that instances do not get:
+// a tenth, for the kernel's page cache, the volume processes and billet.
+const memoryReserve = 10
+
+// measure returns what the host offers, where the configuration does not say.
+func measure(cfg config.Config) (model.Capacity, error) {
+	c := cfg.Node.Capacity
+	if c.VCPUs == 0 {
+		c.VCPUs = runtime.NumCPU() * fleet.CPUOvercommit
+	}
+	if c.Memory == 0 {
+		var si unix.Sysinfo_t
+		if err := unix.Sysinfo(&si); err != nil {
+			return c, errs.Wrap(errs.Internal, err, "measure memory")
+		}
+		total := int64(si.Totalram) * int64(si.Unit)
+		c.Memory = total - total/memoryReserve
+	}
+	if c.Disk == 0 {
+		var st unix.Statfs_t
+		if err := unix.Statfs(cfg.NodeDir(), &st); err != nil {
+			return c, errs.Wrap(errs.Internal, err, "measure the disk")
+		}
+		c.Disk = int64(st.Blocks) * st.Bsize * fleet.DiskOvercommit
+	}
+	return c, nil
+}
+
+// installGuest copies billet-guest, which lies beside the billet binary, into
+// the node's directory: guests get it from there, and an upgrade of billet
+// reaches a guest at its next start and never in the middle of its life.
+func installGuest(cfg config.Config) (string, error) {
+	src, err := beside("billet-guest")
+	if err != nil {
+		return "", err
+	}
+	body, err := os.ReadFile(src)
+	if err != nil {
+		return "", errs.Wrap(errs.Internal, err, "read billet-guest")
+	}
+	dir := filepath.Join(cfg.NodeDir(), "bin")
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return "", errs.Wrap(errs.Internal, err, "create %s", dir)
+	}
+	dst := filepath.Join(dir, "billet-guest")
+	if old, err := os.ReadFile(dst); err == nil && string(old) == string(body) {
+		return dst, nil
+	}
+	if err := renameio.WriteFile(dst, body, 0o755); err != nil {
+		return "", errs.Wrap(errs.Internal, err, "install billet-guest")
+	}
+	return dst, nil
+}
+
+// beside finds a program that is shipped with billet: next to its binary, or
+// on the PATH.
+func beside(name string) (string, error) {
+	exe, err := os.Executable()
+	if err != nil {
+		return "", errs.Wrap(errs.Internal, err, "find billet's own binary")
+	}
+	path := filepath.Join(filepath.Dir(exe), name)
+	if _, err := os.Stat(path); err == nil {
+		return path, nil
+	}
+	return lookPath(name)
+}

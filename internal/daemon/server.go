@@ -1,0 +1,105 @@
+package daemon
+
+import (
+	"context"
+	"path/filepath"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/billethq/billet/internal/api"
+	"github.com/billethq/billet/internal/clock"
+	"github.com/billethq/billet/internal/control"
+	"github.com/billethq/billet/internal/httpapi"
+	"github.com/billethq/billet/internal/ledger"
+	"github.com/billethq/billet/internal/ledger/sqlite"
+)
+
+// server is the control plane with its doors, put together and not yet run.
+type server struct {
+	opts    Options
+	ledger  ledger.Ledger
+	control *control.Control
+	release func()
+}
+
+func openServer(ctx context.Context, opts Options) (_ *server, err error) {
+	dir := opts.Config.ServerDir()
+	release, err := lockDir(dir)
+	if err != nil {
+		return nil, err
+	}
+	s := &server{opts: opts, release: release}
+	defer func() {
+		if err != nil {
+			s.close()
+		}
+	}()
+	secrets, err := control.OpenSecrets(filepath.Join(dir, "secrets"))
+	if err != nil {
+		return nil, err
+	}
+	s.ledger, err = sqlite.Open(filepath.Join(dir, "ledger.db"), opts.Log)
+	if err != nil {
+		return nil, err
+	}
+	s.control, err = control.New(ctx, control.Config{
+		Ledger: s.ledger, Secrets: secrets, Tiers: opts.Config.Tiers,
+		Gateways:   []api.Gateway{{Name: "local", URL: "http://" + opts.Config.GatewayListen}},
+		FlushEvery: opts.Config.FlushEvery, StopGrace: opts.Config.StopGrace,
+		Clock: clock.Real{}, Log: opts.Log.With("role", "server"), Version: opts.Version,
+	})
+	return s, err
+}
+
+func (s *server) close() {
+	if s.ledger != nil {
+		if err := s.ledger.Close(); err != nil {
+			s.opts.Log.Error("close the ledger", "err", err)
+		}
+	}
+	s.release()
+}
+
+// run serves until ctx ends.
+func (s *server) run(ctx context.Context) error {
+	local, err := s.control.Local(ctx)
+	if err != nil {
+		return err
+	}
+	cfg := httpapi.Config{Service: s.control, Plane: s.control, Clock: clock.Real{}, Log: s.opts.Log.With("role", "server")}
+	open, err := httpapi.New(cfg)
+	if err != nil {
+		return err
+	}
+	cfg.Local = &local
+	trusted, err := httpapi.New(cfg)
+	if err != nil {
+		return err
+	}
+	sock, err := listenUnix(s.opts.Config.Socket())
+	if err != nil {
+		return err
+	}
+	tcp, err := listenLoopback(s.opts.Config.APIListen)
+	if err != nil {
+		_ = sock.Close()
+		return err
+	}
+	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() error { return trusted.Serve(ctx, sock) })
+	g.Go(func() error { return open.Serve(ctx, tcp) })
+	g.Go(func() error { s.control.Run(ctx); return nil })
+	return g.Wait()
+}
+
+// Server runs the control plane alone.
+func Server(ctx context.Context, opts Options) error {
+	s, err := openServer(ctx, opts)
+	if err != nil {
+		return err
+	}
+	defer s.close()
+	say(opts.Out, "serving", "API on %s and, with a token, on http://%s", opts.Config.Socket(), opts.Config.APIListen)
+	sayStop(opts.Out)
+	return s.run(ctx)
+}

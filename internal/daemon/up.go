@@ -1,0 +1,100 @@
+package daemon
+
+import (
+	"context"
+	"crypto/ed25519"
+	"os/exec"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/billethq/billet/internal/api"
+	"github.com/billethq/billet/internal/errs"
+	"github.com/billethq/billet/internal/model"
+	"github.com/billethq/billet/internal/node"
+)
+
+// baseImage is the image that every deployment has after its first start.
+const baseImage = "base"
+
+// Up runs server, gateway and node in one process, and has the base image made
+// when there is none.
+func Up(ctx context.Context, opts Options) error {
+	release, err := lockDir(opts.Config.State)
+	if err != nil {
+		return err
+	}
+	defer release()
+	s, err := openServer(ctx, opts)
+	if err != nil {
+		return err
+	}
+	defer s.close()
+	n, err := openNode(ctx, opts, s.control)
+	if err != nil {
+		return err
+	}
+	defer n.release()
+	say(opts.Out, "state", "%s", opts.Config.State)
+	n.found(opts)
+	g, gctx := errgroup.WithContext(ctx)
+	g.Go(func() error { return s.run(gctx) })
+	g.Go(func() error { return runGateway(gctx, opts, func() ed25519.PublicKey { return s.control.TicketKey() }) })
+	g.Go(func() error { return n.node.Run(gctx) })
+	g.Go(func() error { return greet(gctx, opts, s, n) })
+	return g.Wait()
+}
+
+// greet says what is served once it is, and has the base image made. A base
+// image that cannot be made is no reason to stop: other images still work.
+func greet(ctx context.Context, opts Options, s *server, n *nodeParts) error {
+	select {
+	case <-n.node.Ready():
+	case <-ctx.Done():
+		return nil
+	}
+	say(opts.Out, "serving", "API on %s and, with a token, on http://%s; bytes on http://%s",
+		opts.Config.Socket(), opts.Config.APIListen, opts.Config.GatewayListen)
+	sayStop(opts.Out)
+	if err := ensureBase(ctx, opts, s, n); err != nil && ctx.Err() == nil {
+		opts.Log.Error("no base image", "err", err)
+		say(opts.Out, "image", "%s could not be made: %v", baseImage, err)
+		if h := errs.HintOf(err); h != "" {
+			say(opts.Out, "hint", "%s", h)
+		}
+		return nil
+	}
+	if ctx.Err() == nil {
+		say(opts.Out, "ready", "try: billet ws create demo && billet ws shell demo")
+	}
+	return nil
+}
+
+func ensureBase(ctx context.Context, opts Options, s *server, n *nodeParts) error {
+	_, err := s.control.Image(ctx, model.Principal{Tenant: model.DefaultTenant}, baseImage)
+	if !errs.Is(err, errs.NotFound) {
+		return err
+	}
+	began := time.Now()
+	say(opts.Out, "image", "making %s: a Debian, once; this takes a minute or two", baseImage)
+	stage := ""
+	img, err := n.node.BuildImage(ctx, node.ImageRequest{Name: baseImage, Kind: api.ImageDebian}, nil, func(p api.ImageProgress) {
+		if p.Stage != stage {
+			stage = p.Stage
+			say(opts.Out, "image", "%s: %s (%s)", baseImage, stage, time.Since(began).Round(time.Second))
+		}
+	})
+	if err != nil {
+		return err
+	}
+	say(opts.Out, "image", "%s is there: %d MiB used, %d MiB stored, %s", baseImage, img.UsedBytes>>20, img.StoredBytes>>20, time.Since(began).Round(time.Second))
+	return nil
+}
+
+func lookPath(name string) (string, error) {
+	path, err := exec.LookPath(name)
+	if err != nil {
+		return "", errs.New(errs.Unsupported, "%s is not there", name).WithHint("build it with: make build runsc; it belongs beside the billet binary or on the PATH")
+	}
+	return path, nil
+}

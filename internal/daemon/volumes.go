@@ -1,0 +1,108 @@
+package daemon
+
+import (
+	"context"
+	"log/slog"
+	"os"
+	"path/filepath"
+
+	"github.com/billethq/billet/internal/config"
+	"github.com/billethq/billet/internal/errs"
+	"github.com/billethq/billet/internal/model"
+	"github.com/billethq/billet/internal/node"
+	"github.com/billethq/billet/internal/volume/client"
+	"github.com/billethq/billet/internal/volume/protocol"
+)
+
+// keepFree is what the host cache leaves to others on its file system: the
+// overlays, which cannot be fetched again, live there too.
+const keepFree = 2 << 30
+
+// volumes joins the node's wish for a disk to the volume processes.
+type volumes struct {
+	cfg    config.Config
+	binary string
+	log    *slog.Logger
+}
+
+func newVolumes(cfg config.Config, log *slog.Logger) (volumes, error) {
+	exe, err := os.Executable()
+	if err != nil {
+		return volumes{}, errs.Wrap(errs.Internal, err, "find billet's own binary")
+	}
+	return volumes{cfg: cfg, binary: exe, log: log}, nil
+}
+
+// Open implements node.Volumes.
+func (v volumes) Open(ctx context.Context, spec node.VolumeSpec) (node.Volume, error) {
+	c, err := client.Attach(ctx, spec.Dir)
+	if errs.Is(err, errs.NotFound) {
+		c, _, err = client.Spawn(ctx, v.binary, v.document(spec))
+	}
+	if err != nil {
+		return nil, err
+	}
+	return volumeClient{c}, nil
+}
+
+func (v volumes) document(spec node.VolumeSpec) protocol.Config {
+	return protocol.Config{
+		Version: protocol.Version, Instance: spec.Instance, Subject: spec.Subject, Tenant: spec.Tenant, Epoch: spec.Epoch,
+		Root: spec.Root, Size: spec.Size, Dir: spec.Dir, DomainKeys: spec.Keys,
+		Cache: protocol.CacheConfig{Dir: filepath.Join(v.cfg.NodeDir(), "cache"), MaxBytes: v.cfg.Node.CacheLimit, KeepFree: keepFree},
+		Store: protocol.StoreConfig{Dir: v.cfg.Objects()},
+	}
+}
+
+// Exists implements node.Volumes.
+func (v volumes) Exists(dir string) bool {
+	entries, err := os.ReadDir(protocol.Place(dir).OverlayDir())
+	return err == nil && len(entries) > 0
+}
+
+// Clear implements node.Volumes.
+func (v volumes) Clear(ctx context.Context, dir string) error { return client.Clear(ctx, dir) }
+
+// volumeClient is one volume process as the node sees it.
+type volumeClient struct{ c *client.Client }
+
+// Mount implements node.Volume.
+func (v volumeClient) Mount() (rootfs, ns string) {
+	p := v.c.Process()
+	return p.RootFS, p.MountNS()
+}
+
+// Status implements node.Volume.
+func (v volumeClient) Status(ctx context.Context) (node.VolumeStatus, error) {
+	st, err := v.c.Status(ctx)
+	return node.VolumeStatus{Root: st.Root, UnsavedBytes: st.UnsavedBytes, Sealed: st.Sealed, Pending: st.Pending}, err
+}
+
+// Seal implements node.Volume.
+func (v volumeClient) Seal(ctx context.Context) (bool, error) {
+	r, err := v.c.Seal(ctx, true)
+	return r.Clean, err
+}
+
+// Upload implements node.Volume.
+func (v volumeClient) Upload(ctx context.Context, up node.Upload) (node.Uploaded, error) {
+	r, err := v.c.Upload(ctx, protocol.UploadRequest{Intent: up.Intent, Epoch: up.Epoch, Seq: up.Seq, Started: up.Started})
+	return node.Uploaded{Root: r.Root, Consistency: string(r.Consistency), StoredBytes: r.StoredBytes, WrittenBytes: r.WrittenBytes}, err
+}
+
+// Committed implements node.Volume.
+func (v volumeClient) Committed(ctx context.Context, root model.Root) error {
+	return v.c.Committed(ctx, root)
+}
+
+// Unmount implements node.Volume.
+func (v volumeClient) Unmount(ctx context.Context) error { return v.c.Unmount(ctx) }
+
+// Close implements node.Volume.
+func (v volumeClient) Close(ctx context.Context) error { return v.c.Close(ctx) }
+
+// Fault implements node.Volume.
+func (v volumeClient) Fault(ctx context.Context) (node.Fault, error) {
+	f, err := v.c.WaitFault(ctx)
+	return node.Fault{Kind: node.FaultKind(f.Kind), Detail: f.Detail}, err
+}

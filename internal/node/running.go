@@ -1,0 +1,365 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"path/filepath"
+	"time"
+
+	"github.com/billethq/billet/internal/clock"
+	"github.com/billethq/billet/internal/driver"
+	"github.com/billethq/billet/internal/errs"
+	"github.com/billethq/billet/internal/failpoint"
+	"github.com/billethq/billet/internal/guest/agentlink"
+	"github.com/billethq/billet/internal/model"
+)
+
+const (
+	// attachTimeout bounds the wait for the agent's first call. It moves
+	// nothing that works: a guest that cannot reach its node is no guest.
+	attachTimeout = 60 * time.Second
+	// statusEvery is how stale the report of unsaved bytes may be.
+	statusEvery = 2 * time.Second
+	// maxLost volume processes may die under one instance: after that
+	// something kills them all, and going on would only loop.
+	maxLost = 3
+)
+
+// keepRunning brings the guest up and watches it, until something else is
+// desired or it has ended.
+func (s *supervisor) keepRunning(ctx context.Context) error {
+	if err := s.prepare(); err != nil {
+		return err
+	}
+	if err := s.openVolume(ctx); err != nil {
+		return s.startFailed(ctx, "volume", err)
+	}
+	if err := s.listen(); err != nil {
+		return err
+	}
+	up, err := s.ensureGuest(ctx)
+	if err != nil {
+		return s.startFailed(ctx, "guest", err)
+	}
+	if !up {
+		return nil // it had ended: finish has been done
+	}
+	return s.watch(ctx)
+}
+
+// openVolume adopts or starts the volume process.
+func (s *supervisor) openVolume(ctx context.Context) error {
+	if s.vol != nil {
+		return nil
+	}
+	d := s.desired()
+	vol, err := s.node.cfg.Volumes.Open(ctx, VolumeSpec{
+		Dir: s.volumeDir(), Instance: d.ID, Subject: d.Subject, Tenant: d.Tenant, Epoch: d.Epoch,
+		Root: d.Root, Size: d.Shape.Disk, Keys: s.node.projection().DomainKeys,
+	})
+	if err != nil {
+		return err
+	}
+	s.vol = vol
+	if err := s.readStatus(ctx); err != nil {
+		s.vol = nil
+		return err
+	}
+	if !s.observedPhase(phaseVolume) {
+		s.reach(phaseVolume, model.StateStarting)
+	}
+	return nil
+}
+
+func (s *supervisor) readStatus(ctx context.Context) error {
+	st, err := s.vol.Status(ctx)
+	if err != nil {
+		return err
+	}
+	s.mu.Lock()
+	moved := s.status.Root != st.Root || s.status.UnsavedBytes != st.UnsavedBytes
+	s.status = st
+	s.mu.Unlock()
+	if moved {
+		s.node.poke()
+	}
+	return nil
+}
+
+// listen makes the agent's socket. It comes before the guest, which dials it
+// as soon as it is up.
+func (s *supervisor) listen() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.link != nil {
+		return nil
+	}
+	link, err := agentlink.Listen(filepath.Join(s.dir, "side"), s.node.cfg.Log)
+	if err != nil {
+		return err
+	}
+	s.link = link
+	return nil
+}
+
+// ensureGuest starts the guest or adopts the one that runs. A guest that was
+// up and is gone has ended while nobody looked; it is never started again
+// into the same end.
+func (s *supervisor) ensureGuest(ctx context.Context) (up bool, err error) {
+	st, err := s.node.cfg.Driver.Inspect(ctx, s.ref())
+	if err != nil {
+		return false, err
+	}
+	s.mu.Lock()
+	started, boot := s.rec.Started, s.rec.BootID
+	s.mu.Unlock()
+	switch {
+	case st.State == driver.Running:
+	case started && boot != s.node.bootID:
+		return false, s.finish(ctx, driver.Exit{Cause: model.CauseHostRebooted, Detail: "the host has booted anew"})
+	case started:
+		exit := st.Exit
+		if st.State == driver.Absent || exit.Cause == model.CauseNone {
+			exit = driver.Exit{Cause: model.CauseKilled, Detail: "the sandbox is gone and left no trace of its end"}
+		}
+		return false, s.finish(ctx, exit)
+	default:
+		if err := s.startGuest(ctx, st.State); err != nil {
+			return false, err
+		}
+	}
+	if err := s.update(func() { s.rec.Started, s.rec.BootID = true, s.node.bootID }); err != nil {
+		return false, err
+	}
+	return true, nil
+}
+
+func (s *supervisor) startGuest(ctx context.Context, found driver.State) error {
+	if found == driver.Exited {
+		if err := s.node.cfg.Driver.Delete(ctx, s.ref()); err != nil {
+			return err
+		}
+	}
+	d := s.desired()
+	rootfs, ns := s.vol.Mount()
+	err := s.node.cfg.Driver.Start(ctx, driver.Spec{
+		Ref: s.ref(), RootFS: rootfs, MountNS: ns, SideDir: s.sideDir(), GuestBinary: s.node.cfg.GuestBinary,
+		Hostname: d.Name, Shape: d.Shape,
+		Labels: map[string]string{"billet.instance": string(d.ID), "billet.subject": string(d.Subject)},
+	})
+	if err != nil {
+		return err
+	}
+	failpoint.Reach(failpoint.CreateGuest)
+	s.reach(phaseGuest, model.StateStarting)
+	return nil
+}
+
+// guestWait watches a guest and its volume from goroutines of their own.
+type guestWait struct {
+	stop  context.CancelFunc
+	exit  chan driver.Exit
+	fault chan Fault
+	done  chan struct{}
+}
+
+func (s *supervisor) startWaiting(ctx context.Context) *guestWait {
+	if s.waits != nil {
+		return s.waits
+	}
+	ctx, stop := context.WithCancel(ctx)
+	w := &guestWait{stop: stop, exit: make(chan driver.Exit, 1), fault: make(chan Fault, 1), done: make(chan struct{})}
+	s.waits = w
+	vol, ref := s.vol, s.ref()
+	exitDone := make(chan struct{})
+	go func() {
+		defer close(exitDone)
+		waitFor(ctx, w.exit, func() (driver.Exit, error) { return s.node.cfg.Driver.Wait(ctx, ref) })
+	}()
+	go func() {
+		defer close(w.done)
+		waitFor(ctx, w.fault, func() (Fault, error) { return vol.Fault(ctx) })
+		<-exitDone
+	}()
+	return w
+}
+
+// waitFor delivers the first result of fn, trying again while it fails.
+func waitFor[T any](ctx context.Context, out chan<- T, fn func() (T, error)) {
+	for ctx.Err() == nil {
+		v, err := fn()
+		if err == nil {
+			out <- v
+			return
+		}
+		if clock.Sleep(ctx, clock.Jitter(retryMin)) != nil {
+			return
+		}
+	}
+}
+
+func (s *supervisor) stopWaiting() {
+	if s.waits == nil {
+		return
+	}
+	s.waits.stop()
+	<-s.waits.done
+	s.waits = nil
+}
+
+// watch waits for the agent, then for whatever comes first: another wish, the
+// guest's end, a fault of the volume, the time of a flush.
+func (s *supervisor) watch(ctx context.Context) error {
+	w := s.startWaiting(ctx)
+	attached := s.link.Attached()
+	deadline := time.NewTimer(attachTimeout)
+	defer deadline.Stop()
+	status := time.NewTicker(statusEvery)
+	defer status.Stop()
+	flushed := time.NewTimer(s.untilFlush())
+	defer flushed.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-attached:
+			attached = nil
+			deadline.Stop()
+			failpoint.Reach(failpoint.CreateAttached)
+			s.up()
+			if err := s.flushIfAsked(ctx); err != nil {
+				return err
+			}
+		case <-deadline.C:
+			return s.finish(ctx, driver.Exit{Cause: model.CauseStartFailed, Detail: "the guest agent has not called within " + attachTimeout.String()})
+		case exit := <-w.exit:
+			return s.guestEnded(ctx, exit)
+		case f := <-w.fault:
+			return s.faulted(ctx, f)
+		case <-s.changed:
+			if s.desired().Desired != model.InstanceRun {
+				return nil
+			}
+			if err := s.flushIfAsked(ctx); err != nil {
+				return err
+			}
+		case <-status.C:
+			if err := s.readStatus(ctx); err != nil {
+				s.log.Warn("volume status", "err", err)
+			}
+		case <-flushed.C:
+			if err := s.flushNow(ctx); err != nil {
+				return err
+			}
+			flushed.Reset(s.untilFlush())
+		}
+	}
+}
+
+// up publishes that the guest can be entered.
+func (s *supervisor) up() {
+	if s.observedPhase(phaseAttached) {
+		s.publish(func() { s.state, s.flush = model.StateRunning, "" })
+		return
+	}
+	s.reach(phaseAttached, model.StateRunning)
+}
+
+func (s *supervisor) untilFlush() time.Duration {
+	every := s.node.projection().FlushEvery
+	if every <= 0 {
+		every = 5 * time.Minute // seed 002, decision 2
+	}
+	return clock.Jitter(every)
+}
+
+// flushIfAsked flushes when somebody wants to build on what was written until
+// now.
+func (s *supervisor) flushIfAsked(ctx context.Context) error {
+	s.mu.Lock()
+	asked, saved := s.rec.Desired.FlushAfter, s.saved
+	s.mu.Unlock()
+	if asked.IsZero() || !saved.Before(asked) {
+		return nil
+	}
+	return s.flushNow(ctx)
+}
+
+// flushNow makes one flush. That it failed is reported and no reason to end
+// anything; that the instance has been overtaken is.
+func (s *supervisor) flushNow(ctx context.Context) error {
+	err := s.save(ctx)
+	if errs.Is(err, errs.Stale) {
+		return s.overtaken(ctx, err)
+	}
+	if err != nil {
+		s.log.Warn("flush failed", "err", err)
+		s.publish(func() { s.flush = err.Error() })
+		return nil
+	}
+	return s.readStatus(ctx)
+}
+
+// guestEnded decides whether the guest ended by itself or because its disk
+// went away under it.
+func (s *supervisor) guestEnded(ctx context.Context, exit driver.Exit) error {
+	if _, err := s.vol.Status(ctx); err != nil {
+		return s.volumeLost(ctx)
+	}
+	return s.finish(ctx, exit)
+}
+
+// faulted acts on a fault of the volume. A guest is never left on a disk that
+// has become read-only (storage.md, front-ends).
+func (s *supervisor) faulted(ctx context.Context, f Fault) error {
+	s.log.Error("volume fault", "kind", f.Kind, "detail", f.Detail)
+	switch f.Kind {
+	case FaultGone:
+		return s.volumeLost(ctx)
+	case FaultDiskFull:
+		return s.finish(ctx, driver.Exit{Cause: model.CauseDiskFull, Detail: f.Detail})
+	case FaultCorrupt, FaultReadOnly:
+	}
+	return s.finish(ctx, driver.Exit{Cause: model.CauseVolumeCorrupt, Detail: f.Detail})
+}
+
+// volumeLost ends the guest at once and has the overlay opened again: the
+// next round starts the guest cold, under the same epoch.
+func (s *supervisor) volumeLost(ctx context.Context) error {
+	s.reach(phaseLost, model.StateStarting)
+	if err := s.endGuest(ctx, 0); err != nil {
+		return err
+	}
+	s.vol = nil
+	if err := s.node.cfg.Volumes.Clear(ctx, s.volumeDir()); err != nil {
+		return err
+	}
+	var lost int
+	err := s.update(func() {
+		s.rec.Started = false
+		s.rec.Lost++
+		lost = s.rec.Lost
+	})
+	if err != nil {
+		return err
+	}
+	if lost > maxLost {
+		return s.finish(ctx, driver.Exit{Cause: model.CauseVolumeLost, Detail: "the volume process died again and again"})
+	}
+	return nil
+}
+
+// startFailed tells a step that may yet work from one that never will.
+func (s *supervisor) startFailed(ctx context.Context, step string, err error) error {
+	var f interface{ Corrupt() bool }
+	switch {
+	case ctx.Err() != nil:
+		return nil
+	case errors.As(err, &f) && f.Corrupt():
+		return s.finish(ctx, driver.Exit{Cause: model.CauseVolumeCorrupt, Detail: err.Error()})
+	case errs.Is(err, errs.Unavailable):
+		s.publish(func() { s.rec.Detail = step + ": " + err.Error() })
+		return err
+	}
+	return s.finish(ctx, driver.Exit{Cause: model.CauseStartFailed, Detail: step + ": " + err.Error()})
+}

@@ -1,0 +1,268 @@
+package node
+
+import (
+	"context"
+	"net"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"github.com/billethq/billet/internal/api"
+	"github.com/billethq/billet/internal/clock"
+	"github.com/billethq/billet/internal/driver"
+	"github.com/billethq/billet/internal/errs"
+	"github.com/billethq/billet/internal/guest/agentlink"
+	"github.com/billethq/billet/internal/model"
+)
+
+// The phases of an instance's way up, in order.
+const (
+	phaseAccepted = "accepted"
+	phaseVolume   = "volume"
+	phaseGuest    = "guest"
+	phaseAttached = "attached"
+	phaseLost     = "volume_lost"
+	phaseEnded    = "guest_ended"
+	phaseSaved    = "saved"
+)
+
+// maxPhases bounds what is kept and reported of one instance: a way up has
+// five phases, and a volume may be lost a few times.
+const maxPhases = 40
+
+// Back-off of a step that is tried until it works.
+const (
+	retryMin = 200 * time.Millisecond
+	retryMax = 20 * time.Second
+)
+
+// supervisor walks one instance towards what is desired of it. Its goroutine
+// is the only one that acts; the others read what it publishes.
+type supervisor struct {
+	node *Node
+	dir  string
+	log  interface {
+		Info(string, ...any)
+		Warn(string, ...any)
+		Error(string, ...any)
+	}
+	changed chan struct{} // capacity 1: desired has changed
+	removed bool          // set before run returns: nothing of it is left
+
+	// Owned by run's goroutine.
+	vol   Volume
+	waits *guestWait
+
+	mu       sync.Mutex
+	rec      record
+	state    model.InstanceState
+	released bool // control knows that it has ended: it may be removed
+	status   VolumeStatus
+	saved    time.Time // everything written before is durable
+	flush    string    // why the newest flush failed
+	link     *agentlink.Link
+}
+
+func newSupervisor(n *Node, r record) *supervisor {
+	s := &supervisor{
+		node: n, dir: filepath.Join(n.cfg.Dir, "instances", string(r.Desired.ID)), changed: make(chan struct{}, 1),
+		rec: r, state: model.StateStarting,
+		log: n.cfg.Log.With("instance", r.Desired.ID, "epoch", r.Desired.Epoch),
+	}
+	if r.Ended {
+		s.state = model.StateEnded
+	}
+	return s
+}
+
+// tell gives the supervisor its part of an answer.
+func (s *supervisor) tell(d api.DesiredInstance) {
+	s.mu.Lock()
+	old := s.rec.Desired
+	same := old == d
+	if d.Subject == "" { // remains: control has no live record, and says only what should become of it
+		wanted := d.Desired
+		same = s.released && old.Desired == wanted
+		s.released = true
+		d = old
+		d.Desired = wanted
+	}
+	s.rec.Desired = d
+	s.mu.Unlock()
+	if same {
+		return
+	}
+	select {
+	case s.changed <- struct{}{}:
+	default:
+	}
+}
+
+func (s *supervisor) desired() api.DesiredInstance {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.rec.Desired
+}
+
+func (s *supervisor) epoch() model.Epoch { return s.desired().Epoch }
+
+// observed is what the node reports of this instance.
+func (s *supervisor) observed() api.ObservedInstance {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return api.ObservedInstance{
+		ID: s.rec.Desired.ID, Epoch: s.rec.Desired.Epoch, State: s.state, Cause: s.rec.Cause, Detail: s.rec.Detail,
+		Phases: append([]model.Phase(nil), s.rec.Phases...), Base: s.status.Root, UnsavedBytes: s.status.UnsavedBytes,
+		DurableAt: s.saved, FlushError: s.flush,
+	}
+}
+
+// update changes what is published, keeps the record, and has it reported.
+func (s *supervisor) update(fn func()) error {
+	s.mu.Lock()
+	fn()
+	r := s.rec
+	s.mu.Unlock()
+	s.node.poke()
+	return saveJSON(filepath.Join(s.dir, recordFile), r)
+}
+
+// publish changes what is reported and not kept.
+func (s *supervisor) publish(fn func()) {
+	s.mu.Lock()
+	fn()
+	s.mu.Unlock()
+	s.node.poke()
+}
+
+// reach notes a phase and the state that comes with it.
+func (s *supervisor) reach(name string, st model.InstanceState) {
+	now := s.node.cfg.Clock.Now()
+	err := s.update(func() {
+		s.state = st
+		s.rec.Phases = append(s.rec.Phases, model.Phase{Name: name, At: now})
+		if extra := len(s.rec.Phases) - maxPhases; extra > 0 {
+			s.rec.Phases = s.rec.Phases[extra:]
+		}
+	})
+	if err != nil {
+		s.log.Warn("phase not kept", "phase", name, "err", err)
+	}
+}
+
+func (s *supervisor) ref() driver.Ref {
+	return driver.Ref{ID: s.rec.Desired.ID, Dir: filepath.Join(s.dir, "driver")}
+}
+
+func (s *supervisor) sideDir() string   { return filepath.Join(s.dir, "side") }
+func (s *supervisor) volumeDir() string { return filepath.Join(s.dir, "volume") }
+
+// prepare makes the instance's directory and its record.
+func (s *supervisor) prepare() error {
+	for _, d := range []string{s.ref().Dir, s.sideDir(), s.volumeDir()} {
+		if err := os.MkdirAll(d, 0o700); err != nil {
+			return errs.Wrap(errs.Internal, err, "create the instance's directory")
+		}
+	}
+	if s.observedPhase(phaseAccepted) {
+		return nil
+	}
+	s.reach(phaseAccepted, model.StateStarting)
+	return nil
+}
+
+func (s *supervisor) observedPhase(name string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, p := range s.rec.Phases {
+		if p.Name == name {
+			return true
+		}
+	}
+	return false
+}
+
+// run acts until the instance is removed or ctx ends. Each round reads what is
+// desired and does one thing about it; what fails is tried again, later and
+// later, and said in the report.
+func (s *supervisor) run(ctx context.Context) {
+	defer s.letGo()
+	wait := retryMin
+	for ctx.Err() == nil {
+		err := s.round(ctx)
+		if s.removed || ctx.Err() != nil {
+			return
+		}
+		if err == nil {
+			wait = retryMin
+			continue
+		}
+		s.log.Warn("step failed, trying again", "desired", s.desired().Desired, "err", err)
+		s.publish(func() { s.flush = err.Error() })
+		timer := time.NewTimer(clock.Jitter(wait))
+		select {
+		case <-timer.C:
+		case <-s.changed:
+		case <-ctx.Done():
+		}
+		timer.Stop()
+		wait = min(2*wait, retryMax)
+	}
+}
+
+// round does the next thing that is desired, and blocks while there is nothing.
+func (s *supervisor) round(ctx context.Context) error {
+	s.mu.Lock()
+	d, ended := s.rec.Desired, s.rec.Ended
+	s.mu.Unlock()
+	switch d.Desired {
+	case model.InstanceDestroy:
+		return s.destroy(ctx)
+	case model.InstanceFence:
+		if !ended {
+			return s.fence(ctx)
+		}
+	case model.InstanceStop:
+		if !ended {
+			return s.stop(ctx)
+		}
+	case model.InstanceRun:
+		if !ended {
+			return s.keepRunning(ctx)
+		}
+	}
+	s.await(ctx) // ended: until it is told that it may be removed
+	return nil
+}
+
+// await blocks until something else is desired.
+func (s *supervisor) await(ctx context.Context) {
+	select {
+	case <-s.changed:
+	case <-ctx.Done():
+	}
+}
+
+// letGo drops what this process holds of the instance. Guest and volume run on.
+func (s *supervisor) letGo() {
+	s.stopWaiting()
+	s.mu.Lock()
+	link := s.link
+	s.link = nil
+	s.mu.Unlock()
+	if link != nil {
+		_ = link.Close()
+	}
+}
+
+// openAgent opens a stream to the guest agent.
+func (s *supervisor) openAgent(ctx context.Context) (net.Conn, error) {
+	s.mu.Lock()
+	link, st := s.link, s.state
+	s.mu.Unlock()
+	if link == nil || st != model.StateRunning {
+		return nil, errs.New(errs.Unavailable, "instance %s is %s on its node", s.rec.Desired.ID, st).WithHint("try again in a moment")
+	}
+	return link.Open(ctx)
+}

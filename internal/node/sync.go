@@ -1,0 +1,137 @@
+package node
+
+import (
+	"context"
+	"time"
+
+	"github.com/billethq/billet/internal/api"
+	"github.com/billethq/billet/internal/clock"
+	"github.com/billethq/billet/internal/errs"
+	"github.com/billethq/billet/internal/failpoint"
+	"github.com/billethq/billet/internal/model"
+)
+
+// syncLoop posts what is observed and applies what is answered, until ctx
+// ends. A request is held open by the server; it is given up and posted anew
+// as soon as something observed changes. Losing the server stops nothing.
+func (n *Node) syncLoop(ctx context.Context) {
+	wait := syncBackoff
+	for ctx.Err() == nil {
+		err := n.syncOnce(ctx)
+		n.mu.Lock()
+		n.lastErr = err
+		n.mu.Unlock()
+		if err == nil {
+			wait = syncBackoff
+			continue
+		}
+		if ctx.Err() != nil {
+			return
+		}
+		n.cfg.Log.Warn("control plane unreachable, running on", "err", err)
+		if clock.Sleep(ctx, clock.Jitter(wait)) != nil {
+			return
+		}
+		wait = min(2*wait, syncMaxWait)
+	}
+}
+
+// errPoked says that a held request was given up because there is news.
+var errPoked = errs.New(errs.Conflict, "there is something newer to report")
+
+func (n *Node) syncOnce(ctx context.Context) error {
+	select {
+	case <-n.wake: // what it announced is in the view that is taken now
+	default:
+	}
+	n.mu.Lock()
+	have, heard := n.answer.Generation, n.heard
+	n.mu.Unlock()
+	req := api.SyncRequest{
+		Node: n.id, Name: n.cfg.Name, BootID: n.bootID, Version: n.cfg.Version, Driver: n.cfg.Driver.Name(),
+		Capacity: n.cfg.Capacity, Observed: n.observed(), Have: have, WaitMilli: syncWait.Milliseconds(),
+	}
+	if !heard {
+		req.WaitMilli = 0 // learn at once whether anybody is there
+	}
+	resp, err := n.post(ctx, req)
+	if context.Cause(ctx) == nil && errs.Is(err, errs.Conflict) && err == error(errPoked) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	return n.accept(ctx, resp, have)
+}
+
+// post sends one sync and gives it up when there is news.
+func (n *Node) post(ctx context.Context, req api.SyncRequest) (api.SyncResponse, error) {
+	limit := time.Duration(req.WaitMilli)*time.Millisecond + syncMargin
+	ctx, cancel := context.WithTimeoutCause(ctx, limit, errs.New(errs.Unavailable, "no answer within %s", limit))
+	defer cancel()
+	ctx, giveUp := context.WithCancelCause(ctx)
+	done := make(chan struct{})
+	defer func() { giveUp(nil); <-done }()
+	go func() {
+		defer close(done)
+		select {
+		case <-n.wake:
+			giveUp(errPoked)
+			n.poke() // for the next round
+		case <-ctx.Done():
+		}
+	}()
+	resp, err := n.cfg.Plane.Sync(ctx, req)
+	if err != nil && context.Cause(ctx) == error(errPoked) {
+		return resp, errPoked
+	}
+	return resp, err
+}
+
+// accept takes an answer: on the disk first, so that a node that restarts
+// continues from what it was told, then to the supervisors.
+func (n *Node) accept(ctx context.Context, resp api.SyncResponse, have model.Generation) error {
+	if resp.Generation < have {
+		n.cfg.Log.Warn("older answer ignored", "have", have, "got", resp.Generation)
+		return nil
+	}
+	n.mu.Lock()
+	old := n.answer
+	n.mu.Unlock()
+	if resp.Generation != old.Generation || !n.heard {
+		if err := saveAnswer(n.cfg.Dir, answerFile{BootID: n.bootID, SyncResponse: resp}); err != nil {
+			return err
+		}
+	}
+	n.mu.Lock()
+	n.answer = resp
+	first := !n.heard
+	n.heard = true
+	n.mu.Unlock()
+	if first {
+		close(n.ready)
+	}
+	reachAccepted(old, resp)
+	n.apply(ctx, resp)
+	return nil
+}
+
+// reachAccepted tells the fault tests that an order is on the node's disk.
+func reachAccepted(old, now api.SyncResponse) {
+	before := map[model.InstanceID]model.InstanceDesired{}
+	for _, d := range old.Instances {
+		before[d.ID] = d.Desired
+	}
+	for _, d := range now.Instances {
+		if before[d.ID] == d.Desired {
+			continue
+		}
+		switch d.Desired {
+		case model.InstanceRun:
+			failpoint.Reach(failpoint.CreateAccepted)
+		case model.InstanceStop:
+			failpoint.Reach(failpoint.StopAccepted)
+		case model.InstanceDestroy, model.InstanceFence:
+		}
+	}
+}
