@@ -14,6 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/billethq/billet/internal/clock"
 	"github.com/billethq/billet/internal/errs"
 )
 
@@ -35,6 +36,7 @@ type CacheConfig struct {
 	KeepFree int64  // bytes of the file system that are left to others
 	Domains  *Domains
 	Log      *slog.Logger
+	Clock    clock.Clock // nil: clock.Real
 }
 
 // Cache holds verified raw blocks on this host's disk, one file each, named by
@@ -81,6 +83,9 @@ func OpenCache(cfg CacheConfig) (*Cache, error) {
 	}
 	if err := os.MkdirAll(filepath.Join(cfg.Dir, cacheTemp), 0o700); err != nil {
 		return nil, errs.Wrap(errs.Unavailable, err, "block cache %s", cfg.Dir)
+	}
+	if cfg.Clock == nil {
+		cfg.Clock = clock.Real{}
 	}
 	c := &Cache{cfg: cfg, verified: make(map[Digest]stamp)}
 	c.buffers.New = newBlockBuffer
@@ -132,7 +137,7 @@ func (c *Cache) trusts(d Digest, fd int, st *unix.Stat_t) bool {
 	if !ok || have.inode != st.Ino || have.mtime != st.Mtim.Nano() || st.Size != BlockSize {
 		return false
 	}
-	if now := time.Now().Unix(); now-have.touched >= int64(touchEvery/time.Second) {
+	if now := c.cfg.Clock.Now().Unix(); now-have.touched >= int64(touchEvery/time.Second) {
 		c.trust(d, fd, st)
 	}
 	return true
@@ -146,7 +151,7 @@ func (c *Cache) trust(d Digest, fd int, st *unix.Stat_t) {
 	if len(c.verified) >= maxVerified {
 		clear(c.verified)
 	}
-	c.verified[d] = stamp{inode: st.Ino, mtime: st.Mtim.Nano(), touched: time.Now().Unix()}
+	c.verified[d] = stamp{inode: st.Ino, mtime: st.Mtim.Nano(), touched: c.cfg.Clock.Now().Unix()}
 }
 
 // verify hashes the whole file and copies the part that is wanted.

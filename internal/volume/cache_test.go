@@ -53,7 +53,7 @@ func TestCache_HitsWhatWasPut(t *testing.T) {
 	}
 }
 
-// What a cache file can suffer between two processes, a power cut included:
+// invariant 8: what a cache file can suffer between two processes, a power cut included:
 // the next process drops it, whichever byte it is.
 func TestCache_DamagedFileIsDropped(t *testing.T) {
 	for what, damage := range map[string]func(file []byte) []byte{

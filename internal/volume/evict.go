@@ -156,7 +156,7 @@ func (c *Cache) dropStaleTemps() {
 		return
 	}
 	for _, e := range entries {
-		if info, err := e.Info(); err == nil && time.Since(info.ModTime()) > cacheTempAge {
+		if info, err := e.Info(); err == nil && c.cfg.Clock.Now().Sub(info.ModTime()) > cacheTempAge {
 			_ = os.Remove(filepath.Join(dir, e.Name()))
 		}
 	}

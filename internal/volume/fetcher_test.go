@@ -244,7 +244,7 @@ func TestFetcher_CorruptBlockIsNamed(t *testing.T) {
 	}
 }
 
-// One byte of a cache file is wrong: the reader is served the right ones.
+// invariant 8: one byte of a cache file is wrong: the reader is served the right ones.
 func TestFetcher_DamagedCacheFileIsFetchedAgain(t *testing.T) {
 	s := testStore(t, newMemory())
 	m := volumeOf(t, s, 1)

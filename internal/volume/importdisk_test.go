@@ -91,7 +91,7 @@ func TestImportDisk_ReadsBack(t *testing.T) {
 	}
 }
 
-// One input gives one root: through holes or through zeros, and into any store.
+// invariant 17: one input gives one root: through holes or through zeros, and into any store.
 func TestImportDisk_IsDeterministic(t *testing.T) {
 	f := sparseFile(t, 20*BlockSize, map[int64]int{1: 1, 19: 2})
 	first, _, err := ImportDisk(t.Context(), testStore(t, newMemory()), Import{Source: f, Size: 20 * BlockSize, Meta: imageMeta(0)})

@@ -118,7 +118,7 @@ func TestPutManifest_StoresLeavesThenRootThenPointer(t *testing.T) {
 	}
 }
 
-// Whatever step fails, nothing that was stored names something that was not.
+// invariant 13: whatever step fails, nothing that was stored names something that was not.
 func TestPutManifest_FailedStepPublishesNothing(t *testing.T) {
 	for _, step := range []string{"leaf/*/*/*", "root/*/*", "roots/*/*"} {
 		inner := newMemory()
@@ -140,6 +140,7 @@ func TestPutManifest_FailedStepPublishesNothing(t *testing.T) {
 	}
 }
 
+// invariant 16: a writer whose reply was lost repeats its call.
 func TestPutManifest_LostReplyIsNoSecondWriter(t *testing.T) {
 	b := faulty.New(newMemory(), faulty.Config{})
 	s := testStore(t, b)
@@ -155,6 +156,7 @@ func TestPutManifest_LostReplyIsNoSecondWriter(t *testing.T) {
 	}
 }
 
+// invariant 3: two writers of one number, and one of them loses.
 func TestPutManifest_SecondWriterIsStale(t *testing.T) {
 	b := newMemory()
 	s := testStore(t, b)
@@ -280,7 +282,7 @@ func TestPutManifest_Refuses(t *testing.T) {
 	wantKind(t, "a tenant's block in an image", err, errs.Invalid)
 }
 
-// A block of one tenant is never reused by another, whatever root it names.
+// invariant 11: a block of one tenant is never reused by another, whatever root it names.
 func TestLoadManifest_AnotherTenantIsDenied(t *testing.T) {
 	b := newMemory()
 	m := putVolume(t, testStore(t, b), testMeta(BlockSize, 1), map[int64]int{0: 1})

@@ -30,7 +30,7 @@ func wantCorrupt(t testing.TB, err error, block int64, key string) {
 	}
 }
 
-// Each changed bit of each object that a root needs, as somebody with access
+// invariant 8: each changed byte of each object that a root needs, as somebody with access
 // to the store could change it: found on load or on read, and named.
 func TestStore_DetectsEveryChangeOfEveryObject(t *testing.T) {
 	b := newMemory()
@@ -201,6 +201,7 @@ func TestPutBlock_ZerosAreNotStored(t *testing.T) {
 	}
 }
 
+// invariant 11: blocks of different tenants never share a name.
 func TestDomains_SameContentHasOtherNames(t *testing.T) {
 	d := testDomains(t)
 	other, err := NewDomains(testKey("othertenant", 9), testKey(model.DeploymentDomain, 2))
