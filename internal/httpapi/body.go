@@ -39,7 +39,8 @@ func body[T any](x *exchange, limit int64) (T, error) {
 	if len(bytes.TrimSpace(data)) == 0 {
 		return v, errs.New(errs.Invalid, "the request has no body").WithHint("send a JSON object; the shapes are in /v1/openapi.yaml")
 	}
-	return v, decode(data, &v)
+	err = decode(data, &v)
+	return v, err
 }
 
 // optionalBody is body for operations that need none: none is the zero T.
@@ -49,7 +50,8 @@ func optionalBody[T any](x *exchange) (T, error) {
 	if err != nil || len(bytes.TrimSpace(data)) == 0 {
 		return v, err
 	}
-	return v, decode(data, &v)
+	err = decode(data, &v)
+	return v, err
 }
 
 func (x *exchange) read(limit int64) ([]byte, error) {

@@ -38,7 +38,7 @@ func awaitRunning(ws api.Workspace) (bool, error) {
 	case api.WorkspaceFailed:
 		return true, failure(ws)
 	case api.WorkspaceDeleting:
-		return true, errs.New(errs.Conflict, "workspace %s is being deleted", ws.Name)
+		return true, errs.New(errs.Conflict, "workspace %s is being deleted", ws.Name).WithHint("make another one with: billet ws create")
 	case api.WorkspaceStopped:
 		if ws.Desired != model.DesiredRunning {
 			return true, errs.New(errs.Conflict, "workspace %s was stopped", ws.Name).WithHint("start it with: billet ws start %s", ws.Name)

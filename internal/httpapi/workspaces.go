@@ -76,7 +76,9 @@ func (h *Handler) forkWorkspace(x *exchange) error {
 	if err != nil {
 		return err
 	}
-	ws, err := h.cfg.Service.ForkWorkspace(x.r.Context(), x.who, key, x.ref(), req)
+	ctx, release := h.hold(x.r.Context())
+	defer release()
+	ws, err := h.cfg.Service.ForkWorkspace(ctx, x.who, key, x.ref(), req)
 	return answer(x, http.StatusCreated, ws, err)
 }
 
