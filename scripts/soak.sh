@@ -5,7 +5,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 soak=${SOAK:-30s}
 
-grep -rhoE --include='*_test.go' -H '^func Fuzz[A-Za-z0-9_]+' internal | while IFS=: read -r file fn; do
+grep -roE --include='*_test.go' '^func Fuzz[A-Za-z0-9_]+' internal | while IFS=: read -r file fn; do
 	name=${fn#func }
 	echo "fuzz ${file%/*} $name $soak"
 	go test -run='^$' -fuzz="^$name\$" -fuzztime="$soak" "./${file%/*}"

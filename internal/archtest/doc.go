@@ -20,6 +20,7 @@ type rule struct {
 func rules() []rule {
 	return []rule{
 		{"down", "imports point down only: what is below can be understood, tested and replaced without what is above", checkDown},
+		{"map", "a map that shows another house than the one that stands misleads", checkMap},
 		{"adapters", "only daemon names adapters: everything else speaks to the port, so that an adapter can be exchanged", checkAdapters},
 		{"testonly", "what exists for tests never reaches a shipped binary", checkTestOnly},
 		{"confined", "a module that we take has one place where its types are known, so that it can be replaced there", checkConfined},

@@ -11,6 +11,30 @@ import (
 	"strings"
 )
 
+// checkMap compares the drawing under "Layers" with the table.
+func checkMap(t *tree) []string {
+	const doc = "docs/ARCHITECTURE.md"
+	text, err := fs.ReadFile(t.fsys, doc)
+	if err != nil {
+		return []string{err.Error()}
+	}
+	_, section, _ := strings.Cut(string(text), "\n## Layers\n")
+	_, drawing, _ := strings.Cut(section, "\n```\n")
+	drawing, _, _ = strings.Cut(drawing, "\n```\n")
+	rows := strings.Split(drawing, "\n")
+	var out []string
+	for i, row := range layers() {
+		want := strings.ReplaceAll(strings.Join(row, "  "), "internal/", "")
+		if i >= len(rows) || rows[i] != want {
+			out = append(out, fmt.Sprintf("%s: line %d of the layers is not %q", doc, i+1, want))
+		}
+	}
+	if len(rows) > len(layers()) {
+		out = append(out, fmt.Sprintf("%s: the layers have %d lines, want %d", doc, len(rows), len(layers())))
+	}
+	return out
+}
+
 // declared returns the constants of a type in a package, in their order.
 func (t *tree) declared(dir, typ string) []*ast.Ident {
 	var out []*ast.Ident
