@@ -2,7 +2,6 @@ package sqlite
 
 import (
 	"context"
-	"database/sql"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -115,13 +114,20 @@ func syncDir(path string) error {
 	return errs.Wrap(errs.Internal, d.Sync(), "sync the directory")
 }
 
-// check reads the whole file and refuses one whose structure is damaged. It
-// gives up, and says so, when that takes too long.
-func check(ctx context.Context, db *sql.DB, log *slog.Logger) error {
+// check reads the whole file and its log and refuses them when their structure
+// is damaged. It gives up, and says so, when that takes too long. It opens them
+// for reading only: the last writer to close would copy the log into a file
+// that is to be left as it is.
+func check(ctx context.Context, path string, log *slog.Logger) error {
 	ctx, cancel := context.WithTimeout(ctx, checkTimeout)
 	defer cancel()
+	db, err := connect(path, 1, url.Values{"mode": {"ro"}})
+	if err != nil {
+		return err
+	}
+	defer db.Close()
 	var first string
-	err := db.QueryRowContext(ctx, "PRAGMA quick_check(1)").Scan(&first)
+	err = db.QueryRowContext(ctx, "PRAGMA quick_check(1)").Scan(&first)
 	switch {
 	case ctx.Err() != nil:
 		log.Warn("ledger_check_unfinished", "after", checkTimeout)

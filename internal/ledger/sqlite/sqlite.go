@@ -60,19 +60,17 @@ func open(path string, log *slog.Logger) (*sqlstore.Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	if !exists {
-		if err := create(ctx, path); err != nil {
-			return nil, err
-		}
+	if exists {
+		err = check(ctx, path, log)
+	} else {
+		err = create(ctx, path)
+	}
+	if err != nil {
+		return nil, err
 	}
 	write, err := connect(path, 1, url.Values{"_journal_mode": {"WAL"}, "_txlock": {"immediate"}})
 	if err != nil {
 		return nil, err
-	}
-	if exists {
-		if err := check(ctx, write, log); err != nil {
-			return nil, errors.Join(err, write.Close())
-		}
 	}
 	read, err := connect(path, readers, url.Values{"_query_only": {"1"}})
 	if err != nil {
@@ -83,7 +81,7 @@ func open(path string, log *slog.Logger) (*sqlstore.Store, error) {
 
 // connect returns a pool of at most n connections to an existing file.
 func connect(path string, n int, more url.Values) (*sql.DB, error) {
-	// mode=rw: only create makes files. _defensive and _dqs close ways to write
+	// mode=rw: nothing but create makes a file. _defensive and _dqs close ways to write
 	// what no statement of ours writes.
 	q := url.Values{
 		"mode":          {"rw"},

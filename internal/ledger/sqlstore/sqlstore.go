@@ -27,6 +27,10 @@ type Dialect struct {
 	// Lock makes a writer wait until the writer before it has ended; "" when
 	// beginning the transaction does.
 	Lock string
+	// Writing and Reading begin transactions. Each statement of a writer must
+	// see what was committed before it took the lock; all statements of a
+	// reader must see the same.
+	Writing, Reading *sql.TxOptions
 	// Numbered placeholders are $1, $2 instead of ?.
 	Numbered bool
 	// DDL turns the types of the migrations, which are SQLite's, into this

@@ -26,7 +26,7 @@ type tx struct {
 // when it returns nil. Errors begin with what was being done.
 func (s *Store) write(ctx context.Context, m ledger.Meta, doing string, fn func(*tx) error) error {
 	m.Now = stamp(m.Now)
-	return s.run(ctx, s.writer, nil, doing, m, func(t *tx) error {
+	return s.run(ctx, s.writer, s.dialect.Writing, doing, m, func(t *tx) error {
 		if s.dialect.Lock != "" {
 			if err := t.exec(s.dialect.Lock); err != nil {
 				return err
@@ -38,11 +38,7 @@ func (s *Store) write(ctx context.Context, m ledger.Meta, doing string, fn func(
 
 // read runs fn on one unchanging view of the ledger.
 func (s *Store) read(ctx context.Context, doing string, fn func(*tx) error) error {
-	view := &sql.TxOptions{Isolation: sql.LevelRepeatableRead, ReadOnly: true}
-	if !s.dialect.Numbered {
-		view = nil // a transaction of SQLite always is a view
-	}
-	return s.run(ctx, s.reader, view, doing, ledger.Meta{}, fn)
+	return s.run(ctx, s.reader, s.dialect.Reading, doing, ledger.Meta{}, fn)
 }
 
 func (s *Store) run(ctx context.Context, db *sql.DB, options *sql.TxOptions, doing string, m ledger.Meta, fn func(*tx) error) error {

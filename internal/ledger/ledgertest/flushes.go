@@ -1,0 +1,141 @@
+package ledgertest
+
+import (
+	"time"
+
+	"github.com/billethq/billet/internal/errs"
+	"github.com/billethq/billet/internal/ledger"
+	"github.com/billethq/billet/internal/model"
+)
+
+func testFlush(f *fixture) {
+	w, in := f.running("one")
+	var want []model.Snapshot
+	for i, word := range []string{"s1", "s2", "s3"} {
+		f.advance(time.Second)
+		it := f.newIntent("it"+word, in, w.Head)
+		it.Seq = 99 // not the caller's to say
+		f.writes(func() error {
+			got, err := f.l.BeginFlush(f.ctx, f.m, it)
+			it.Seq, it.Started, it.Expires = model.Seq(i+1), f.now(), kept(it.Expires)
+			f.same("intent", got, it)
+			return err
+		}, ledger.EventFlushBegun)
+		f.advance(time.Second)
+		s := f.snapshot(word, it)
+		commit := func() (err error) {
+			got, err := f.l.CommitFlush(f.ctx, f.m, it.ID, in.ID, s)
+			if s.Created.IsZero() {
+				s.Created = f.now()
+			}
+			f.same("snapshot", got, s)
+			return err
+		}
+		f.writes(commit, ledger.EventFlushCommitted)
+		w.Head, w.HeadSeq, w.HeadAt, w.Updated = s.Root, s.Seq, f.now(), f.now()
+		f.same("head", must[model.Workspace](f)(f.l.Workspace(f.ctx, "one")), w)
+		f.advance(time.Second)
+		s.ID, want = id[model.SnapshotID]("another"), append([]model.Snapshot{s}, want...)
+		repeat := f.snapshot("another", it)
+		repeat.Root = s.Root
+		f.writes(func() error { // the answer was lost: the snapshot made then
+			got, err := f.l.CommitFlush(f.ctx, f.m, it.ID, in.ID, repeat)
+			f.same("snapshot again", got, want[0])
+			return err
+		})
+		f.same("head again", must[model.Workspace](f)(f.l.Workspace(f.ctx, "one")), w)
+	}
+	f.same("snapshots, newest first", must[[]model.Snapshot](f)(f.l.Snapshots(f.ctx, w.ID)), want)
+	f.same("snapshots of another", len(must[[]model.Snapshot](f)(f.l.Snapshots(f.ctx, "none"))), 0)
+}
+
+func testBeginFlushRefused(f *fixture) {
+	w, in := f.running("one")
+	refuse := func(kind errs.Kind, change func(*model.FlushIntent)) {
+		f.Helper()
+		it := f.newIntent("it", in, w.Head)
+		change(&it)
+		f.refused(kind, func() error { return drop(f.l.BeginFlush(f.ctx, f.m, it)) })
+	}
+	refuse(errs.NotFound, func(it *model.FlushIntent) { it.Instance = "none" })
+	refuse(errs.Stale, func(it *model.FlushIntent) { it.Epoch++ })
+	refuse(errs.Stale, func(it *model.FlushIntent) { it.Base = root("other") })
+	f.do(drop(f.l.BeginFlush(f.ctx, f.m, f.newIntent("first", in, w.Head))))
+	refuse(errs.Conflict, func(it *model.FlushIntent) { it.ID = id[model.IntentID]("first") })
+
+	job := f.newInstance("job", w, in.Node)
+	job.SubjectKind = model.SubjectJob
+	job = must[model.Instance](f)(f.l.Place(f.ctx, f.m, job, f.ceiling()))
+	refuse(errs.Unsupported, func(it *model.FlushIntent) { it.Instance, it.Epoch = job.ID, job.Epoch })
+
+	f.observe(in, model.StateEnded, model.CauseExited)
+	refuse(errs.Stale, func(*model.FlushIntent) {})
+
+	_, fenced := f.running("two")
+	f.do(f.l.Fence(f.ctx, f.m, model.SubjectWorkspace, fenced.Subject))
+	refuse(errs.Stale, func(it *model.FlushIntent) { it.Instance, it.Epoch = fenced.ID, fenced.Epoch })
+	refuse(errs.Stale, func(it *model.FlushIntent) { it.Instance, it.Epoch = fenced.ID, fenced.Epoch+1 })
+}
+
+func testCommitFlushRefused(f *fixture) {
+	w, in := f.running("one")
+	other, otherIn := f.running("two")
+	it := must[model.FlushIntent](f)(f.l.BeginFlush(f.ctx, f.m, f.newIntent("it", in, w.Head)))
+	foreign := must[model.FlushIntent](f)(f.l.BeginFlush(f.ctx, f.m, f.newIntent("foreign", otherIn, other.Head)))
+	before := must[model.Workspace](f)(f.l.Workspace(f.ctx, "one"))
+	refuse := func(kind errs.Kind, intent model.IntentID, instance model.InstanceID, change func(*model.Snapshot)) {
+		f.Helper()
+		s := f.snapshot("s", it)
+		change(&s)
+		f.refused(kind, func() error { return drop(f.l.CommitFlush(f.ctx, f.m, intent, instance, s)) })
+		f.same("snapshots", len(must[[]model.Snapshot](f)(f.l.Snapshots(f.ctx, w.ID))), 0)
+		f.same("head", must[model.Workspace](f)(f.l.Workspace(f.ctx, "one")).Head, before.Head)
+	}
+	same := func(*model.Snapshot) {}
+	refuse(errs.NotFound, it.ID, "none", same)
+	refuse(errs.Stale, "none", in.ID, same)
+	refuse(errs.Stale, foreign.ID, in.ID, same)
+	refuse(errs.Invalid, foreign.ID, otherIn.ID, same) // another workspace's snapshot
+	refuse(errs.Stale, it.ID, in.ID, func(s *model.Snapshot) { s.Epoch++ })
+	refuse(errs.Stale, it.ID, in.ID, func(s *model.Snapshot) { s.Parent = root("other") })
+	refuse(errs.Stale, it.ID, in.ID, func(s *model.Snapshot) { s.Seq++ })
+
+	f.do(f.l.Fence(f.ctx, f.m, model.SubjectWorkspace, in.Subject))
+	refuse(errs.Stale, it.ID, in.ID, same)
+	refuse(errs.Stale, it.ID, in.ID, func(s *model.Snapshot) { s.Epoch++ }) // never under another epoch
+	next := f.place("next", w, f.node("m", 8).ID)
+	refuse(errs.Stale, it.ID, in.ID, same)
+	refuse(errs.Stale, it.ID, next.ID, func(s *model.Snapshot) { s.Epoch = next.Epoch })
+
+	// What was committed before the fence stays committed for whoever asks again.
+	s := f.snapshot("t", foreign)
+	f.do(drop(f.l.CommitFlush(f.ctx, f.m, foreign.ID, otherIn.ID, s)))
+	f.do(f.l.Fence(f.ctx, f.m, model.SubjectWorkspace, otherIn.Subject))
+	f.do(drop(f.l.CommitFlush(f.ctx, f.m, foreign.ID, otherIn.ID, s)))
+}
+
+func testFlushExpiry(f *fixture) {
+	w, in := f.running("one")
+	it := must[model.FlushIntent](f)(f.l.BeginFlush(f.ctx, f.m, f.newIntent("it", in, w.Head)))
+	expire := func(want int, events ...string) {
+		f.Helper()
+		f.writes(func() error {
+			n, err := f.l.ExpireIntents(f.ctx, f.m)
+			f.same("expired", n, want)
+			return err
+		}, events...)
+	}
+	f.m.Now = it.Expires
+	expire(0) // expires now: not before now
+	f.advance(time.Microsecond)
+	f.refused(errs.Stale, func() error { return drop(f.l.CommitFlush(f.ctx, f.m, it.ID, in.ID, f.snapshot("s", it))) })
+	expire(1, ledger.EventFlushExpired)
+	expire(0)
+	f.m.Now = it.Expires // it is gone, not only late
+	f.refused(errs.Stale, func() error { return drop(f.l.CommitFlush(f.ctx, f.m, it.ID, in.ID, f.snapshot("s", it))) })
+
+	again := must[model.FlushIntent](f)(f.l.BeginFlush(f.ctx, f.m, f.newIntent("again", in, w.Head)))
+	f.same("number of the next", again.Seq, it.Seq)
+	f.m.Now = again.Expires // the last moment
+	f.do(drop(f.l.CommitFlush(f.ctx, f.m, again.ID, in.ID, f.snapshot("s", again))))
+}

@@ -1,0 +1,126 @@
+package ledgertest
+
+import (
+	"crypto/sha256"
+	"time"
+
+	"github.com/billethq/billet/internal/errs"
+	"github.com/billethq/billet/internal/ledger"
+	"github.com/billethq/billet/internal/model"
+)
+
+func testDeployment(f *fixture) {
+	var d ledger.Deployment
+	f.writes(func() (err error) {
+		d, err = f.l.EnsureDeployment(f.ctx, f.m, "first")
+		return err
+	}, ledger.EventDeploymentCreated)
+	f.same("deployment", d, ledger.Deployment{ID: "first", Created: f.now()})
+	f.advance(time.Hour)
+	f.writes(func() error {
+		again, err := f.l.EnsureDeployment(f.ctx, f.m, "second")
+		f.same("deployment again", again, d)
+		return err
+	})
+}
+
+func (f *fixture) newPrincipal(word string) model.Principal {
+	return model.Principal{
+		ID: id[model.PrincipalID](word), Tenant: model.DefaultTenant, Region: model.DefaultRegion,
+		Name: word, Class: model.ClassHuman, Role: model.RoleUser,
+	}
+}
+
+func testPrincipals(f *fixture) {
+	p := f.newPrincipal("ada")
+	f.writes(func() error {
+		got, err := f.l.EnsurePrincipal(f.ctx, f.m, p)
+		p.Created = f.now()
+		f.same("principal", got, p)
+		return err
+	}, ledger.EventPrincipalCreated)
+	f.advance(time.Second)
+	f.writes(func() error {
+		again := f.newPrincipal("ada")
+		again.ID = id[model.PrincipalID]("other")
+		got, err := f.l.EnsurePrincipal(f.ctx, f.m, again)
+		f.same("principal of the same name", got, p)
+		return err
+	})
+	for _, change := range []func(*model.Principal){
+		func(p *model.Principal) { p.Class = model.ClassAgent },
+		func(p *model.Principal) { p.Role = model.RoleAdmin },
+	} {
+		other := f.newPrincipal("ada")
+		change(&other)
+		f.refused(errs.Conflict, func() error { return drop(f.l.EnsurePrincipal(f.ctx, f.m, other)) })
+	}
+	f.refused(errs.Conflict, func() error { // an id is never used twice
+		twin := f.newPrincipal("ada")
+		twin.Name = "bob"
+		return drop(f.l.EnsurePrincipal(f.ctx, f.m, twin))
+	})
+}
+
+func (f *fixture) newToken(word string, p model.Principal) model.Token {
+	return model.Token{
+		ID: id[model.TokenID](word), Tenant: p.Tenant, Region: p.Region, Principal: p.ID, Name: word, Hash: sha256.Sum256([]byte(word)),
+	}
+}
+
+func testTokens(f *fixture) {
+	p := must[model.Principal](f)(f.l.EnsurePrincipal(f.ctx, f.m, f.newPrincipal("ada")))
+	b, a := f.newToken("b", p), f.newToken("a", p)
+	b.Expires = start.Add(time.Hour)
+	f.writes(func() error { return f.l.CreateToken(f.ctx, f.m, b) }, ledger.EventTokenCreated)
+	f.do(f.l.CreateToken(f.ctx, f.m, a))
+	a.Created, b.Created, b.Expires = f.now(), f.now(), kept(b.Expires)
+	f.same("tokens by name", must[[]ledger.TokenRecord](f)(f.l.Tokens(f.ctx)), []ledger.TokenRecord{{Token: a, Principal: p}, {Token: b, Principal: p}})
+
+	refuse := func(kind errs.Kind, change func(*model.Token)) {
+		c := f.newToken("c", p)
+		change(&c)
+		f.refused(kind, func() error { return f.l.CreateToken(f.ctx, f.m, c) })
+	}
+	refuse(errs.Conflict, func(c *model.Token) { c.Name = "a" })
+	refuse(errs.Conflict, func(c *model.Token) { c.Hash = a.Hash })
+	refuse(errs.Conflict, func(c *model.Token) { c.ID = a.ID })
+	refuse(errs.NotFound, func(c *model.Token) { c.Principal = id[model.PrincipalID]("nobody") })
+
+	f.writes(func() error { return f.l.DeleteToken(f.ctx, f.m, "a") }, ledger.EventTokenDeleted)
+	f.writes(func() error { return f.l.DeleteToken(f.ctx, f.m, string(b.ID)) }, ledger.EventTokenDeleted)
+	f.refused(errs.NotFound, func() error { return f.l.DeleteToken(f.ctx, f.m, "a") })
+	f.same("tokens left", len(must[[]ledger.TokenRecord](f)(f.l.Tokens(f.ctx))), 0)
+}
+
+func testTokenByHash(f *fixture) {
+	p := must[model.Principal](f)(f.l.EnsurePrincipal(f.ctx, f.m, f.newPrincipal("ada")))
+	k := f.newToken("k", p)
+	k.Expires = start.Add(24 * time.Hour)
+	f.do(f.l.CreateToken(f.ctx, f.m, k))
+	find := func() ledger.TokenRecord {
+		var rec ledger.TokenRecord
+		f.writes(func() (err error) { // no event
+			rec, err = f.l.TokenByHash(f.ctx, f.m, k.Hash)
+			return err
+		})
+		f.same("token as listed", must[[]ledger.TokenRecord](f)(f.l.Tokens(f.ctx)), []ledger.TokenRecord{rec})
+		return rec
+	}
+	first := find()
+	f.same("principal", first.Principal, p)
+	f.same("first use", first.Token.LastUsed, f.now())
+	f.advance(time.Hour - time.Microsecond)
+	f.same("use within the hour", find().Token.LastUsed, first.Token.LastUsed)
+	f.advance(time.Microsecond)
+	f.same("use after an hour", find().Token.LastUsed, f.now())
+
+	f.m.Now = start.Add(24*time.Hour - time.Microsecond)
+	find()
+	f.advance(time.Microsecond)
+	f.refused(errs.Unauthenticated, func() error { return drop(f.l.TokenByHash(f.ctx, f.m, k.Hash)) })
+	f.m.Now = start
+	f.refused(errs.Unauthenticated, func() error { return drop(f.l.TokenByHash(f.ctx, f.m, [32]byte{1})) })
+	f.do(f.l.DeleteToken(f.ctx, f.m, k.Name))
+	f.refused(errs.Unauthenticated, func() error { return drop(f.l.TokenByHash(f.ctx, f.m, k.Hash)) })
+}
