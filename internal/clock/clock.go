@@ -24,14 +24,26 @@ type Real struct{}
 func (Real) Now() time.Time { return time.Now().UTC().Truncate(time.Microsecond) }
 
 // Stopwatch measures how long something takes, by the machine's monotonic
-// clock: setting the time of day does not change what it shows.
-type Stopwatch struct{ began time.Time }
+// clock: setting the time of day does not change what it shows. It is not safe
+// for concurrent use.
+type Stopwatch struct{ began, lap time.Time }
 
 // Start starts a stopwatch.
-func Start() Stopwatch { return Stopwatch{time.Now()} }
+func Start() *Stopwatch {
+	now := time.Now()
+	return &Stopwatch{began: now, lap: now}
+}
 
 // Elapsed returns the time since the start.
-func (s Stopwatch) Elapsed() time.Duration { return time.Since(s.began) }
+func (s *Stopwatch) Elapsed() time.Duration { return time.Since(s.began) }
+
+// Lap returns the time since the start or the lap before, and begins the next.
+func (s *Stopwatch) Lap() time.Duration {
+	now := time.Now()
+	took := now.Sub(s.lap)
+	s.lap = now
+	return took
+}
 
 // Jitter returns d varied by up to a fifth in each direction, so that loops
 // which started together do not stay together.

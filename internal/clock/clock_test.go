@@ -70,9 +70,14 @@ func TestSleep(t *testing.T) {
 func TestStopwatch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		watch := clock.Start()
-		time.Sleep(time.Minute)
-		if got := watch.Elapsed(); got != time.Minute {
-			t.Errorf("elapsed %s, want a minute", got)
+		for _, want := range []time.Duration{time.Minute, time.Second} {
+			time.Sleep(want)
+			if got := watch.Lap(); got != want {
+				t.Errorf("lap %s, want %s", got, want)
+			}
+		}
+		if got := watch.Elapsed(); got != time.Minute+time.Second {
+			t.Errorf("elapsed %s, want a minute and a second", got)
 		}
 	})
 }
