@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"time"
 
 	"github.com/billethq/billet/internal/config"
 	"github.com/billethq/billet/internal/errs"
@@ -18,11 +19,19 @@ import (
 // overlays, which cannot be fetched again, live there too.
 const keepFree = 2 << 30
 
+const (
+	// spawnTimeout bounds the start of a volume process: it opens an overlay
+	// and mounts it, which replays a journal at most.
+	spawnTimeout = 2 * time.Minute
+	// clearTimeout bounds the wait for what a dead one left to be gone.
+	clearTimeout = time.Minute
+)
+
 // volumes joins the node's wish for a disk to the volume processes.
 type volumes struct {
-	cfg    config.Config
-	binary string
-	log    *slog.Logger
+	cfg     config.Config
+	command []string // starts a volume process
+	log     *slog.Logger
 }
 
 func newVolumes(cfg config.Config, log *slog.Logger) (volumes, error) {
@@ -30,14 +39,22 @@ func newVolumes(cfg config.Config, log *slog.Logger) (volumes, error) {
 	if err != nil {
 		return volumes{}, errs.Wrap(errs.Internal, err, "find billet's own binary")
 	}
-	return volumes{cfg: cfg, binary: exe, log: log}, nil
+	return volumes{cfg: cfg, command: []string{exe, "volume"}, log: log}, nil
 }
 
 // Open implements node.Volumes.
 func (v volumes) Open(ctx context.Context, spec node.VolumeSpec) (node.Volume, error) {
-	c, err := client.Attach(ctx, spec.Dir)
+	c, st, err := client.Attach(ctx, v.command, spec.Dir)
+	if err == nil && !st.Mounted { // an earlier node was on its way down
+		return volumeClient{c}, nil
+	}
 	if errs.Is(err, errs.NotFound) {
-		c, _, err = client.Spawn(ctx, v.binary, v.document(spec))
+		if err := v.Clear(ctx, spec.Dir); err != nil {
+			return nil, err
+		}
+		ctx, cancel := context.WithTimeout(ctx, spawnTimeout)
+		defer cancel()
+		c, _, err = client.Spawn(ctx, v.command, v.document(spec))
 	}
 	if err != nil {
 		return nil, err
@@ -61,7 +78,18 @@ func (v volumes) Exists(dir string) bool {
 }
 
 // Clear implements node.Volumes.
-func (v volumes) Clear(ctx context.Context, dir string) error { return client.Clear(ctx, dir) }
+func (v volumes) Clear(ctx context.Context, dir string) error {
+	c, err := client.Remains(v.command, dir)
+	if errs.Is(err, errs.NotFound) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, clearTimeout)
+	defer cancel()
+	return c.Kill(ctx)
+}
 
 // volumeClient is one volume process as the node sees it.
 type volumeClient struct{ c *client.Client }
@@ -75,13 +103,17 @@ func (v volumeClient) Mount() (rootfs, ns string) {
 // Status implements node.Volume.
 func (v volumeClient) Status(ctx context.Context) (node.VolumeStatus, error) {
 	st, err := v.c.Status(ctx)
-	return node.VolumeStatus{Root: st.Root, UnsavedBytes: st.UnsavedBytes, Sealed: st.Sealed, Pending: st.Pending}, err
+	out := node.VolumeStatus{Root: st.Root, UnsavedBytes: st.UnsavedBytes, Sealed: st.Sealed, Pending: st.Pending}
+	for _, f := range st.Faults {
+		out.Faults = append(out.Faults, node.Fault{Kind: node.FaultKind(f.Kind), Detail: f.Detail})
+	}
+	return out, err
 }
 
 // Seal implements node.Volume.
 func (v volumeClient) Seal(ctx context.Context) (bool, error) {
-	r, err := v.c.Seal(ctx, true)
-	return r.Clean, err
+	dirty, err := v.c.Seal(ctx, true)
+	return !dirty, err
 }
 
 // Upload implements node.Volume.
@@ -101,8 +133,20 @@ func (v volumeClient) Unmount(ctx context.Context) error { return v.c.Unmount(ct
 // Close implements node.Volume.
 func (v volumeClient) Close(ctx context.Context) error { return v.c.Close(ctx) }
 
-// Fault implements node.Volume.
+// Fault implements node.Volume. A corrupt block alone gives the guest an I/O
+// error where it is; Status tells of it, and the wait goes on for worse.
 func (v volumeClient) Fault(ctx context.Context) (node.Fault, error) {
 	f, err := v.c.WaitFault(ctx)
-	return node.Fault{Kind: node.FaultKind(f.Kind), Detail: f.Detail}, err
+	if err == nil && f.Kind != protocol.FaultCorruptBlock {
+		return node.Fault{Kind: node.FaultKind(f.Kind), Detail: f.Detail}, nil
+	}
+	if err != nil {
+		if alive, aerr := v.c.Process().Alive(); aerr != nil || alive {
+			return node.Fault{}, err
+		}
+	}
+	if err := v.c.Wait(ctx); err != nil {
+		return node.Fault{}, err
+	}
+	return node.Fault{Kind: node.FaultGone, Detail: "the volume process has died"}, nil
 }

@@ -65,7 +65,11 @@ func (s *supervisor) upload(ctx context.Context) error {
 // first, and it is not started again.
 func (s *supervisor) finish(ctx context.Context, exit driver.Exit) error {
 	s.log.Warn("guest ended", "cause", exit.Cause, "detail", exit.Detail)
-	s.publish(func() { s.rec.Cause, s.rec.Detail = exit.Cause, exit.Detail })
+	// Kept before anything is torn down: after a restart of the node the
+	// evidence is gone.
+	if err := s.update(func() { s.rec.Cause, s.rec.Detail = exit.Cause, exit.Detail }); err != nil {
+		return err
+	}
 	return s.wind(ctx, 0, exit)
 }
 

@@ -77,7 +77,11 @@ func (s *supervisor) readStatus(ctx context.Context) error {
 		return err
 	}
 	s.mu.Lock()
-	moved := s.status.Root != st.Root || s.status.UnsavedBytes != st.UnsavedBytes
+	moved := s.status.Root != st.Root || s.status.UnsavedBytes != st.UnsavedBytes || len(s.status.Faults) != len(st.Faults)
+	if len(s.status.Faults) != len(st.Faults) {
+		s.rec.Detail = st.Faults[len(st.Faults)-1].Detail
+		s.log.Error("volume fault", "faults", st.Faults)
+	}
 	s.status = st
 	s.mu.Unlock()
 	if moved {
@@ -247,6 +251,9 @@ func (s *supervisor) watch(ctx context.Context) error {
 			if err := s.readStatus(ctx); err != nil {
 				s.log.Warn("volume status", "err", err)
 			}
+			if f := s.grave(); f != nil {
+				return s.faulted(ctx, *f)
+			}
 		case <-flushed.C:
 			if err := s.flushNow(ctx); err != nil {
 				return err
@@ -254,6 +261,16 @@ func (s *supervisor) watch(ctx context.Context) error {
 			flushed.Reset(s.untilFlush())
 		}
 	}
+}
+
+// grave returns a fault under which a guest must not go on.
+func (s *supervisor) grave() *Fault {
+	for _, f := range s.status.Faults {
+		if f.Kind != FaultCorrupt {
+			return &f
+		}
+	}
+	return nil
 }
 
 // up publishes that the guest can be entered.
@@ -320,7 +337,17 @@ func (s *supervisor) faulted(ctx context.Context, f Fault) error {
 		return s.finish(ctx, driver.Exit{Cause: model.CauseDiskFull, Detail: f.Detail})
 	case FaultCorrupt, FaultReadOnly:
 	}
-	return s.finish(ctx, driver.Exit{Cause: model.CauseVolumeCorrupt, Detail: f.Detail})
+	return s.finish(ctx, driver.Exit{Cause: s.readOnlyCause(), Detail: f.Detail})
+}
+
+// readOnlyCause says why a file system went read-only: by what came before it.
+func (s *supervisor) readOnlyCause() model.Cause {
+	for _, f := range s.status.Faults {
+		if f.Kind == FaultDiskFull {
+			return model.CauseDiskFull
+		}
+	}
+	return model.CauseVolumeCorrupt
 }
 
 // volumeLost ends the guest at once and has the overlay opened again: the

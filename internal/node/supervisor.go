@@ -215,6 +215,7 @@ func (s *supervisor) run(ctx context.Context) {
 func (s *supervisor) round(ctx context.Context) error {
 	s.mu.Lock()
 	d, ended := s.rec.Desired, s.rec.Ended
+	ending := driver.Exit{Cause: s.rec.Cause, Detail: s.rec.Detail}
 	s.mu.Unlock()
 	switch d.Desired {
 	case model.InstanceDestroy:
@@ -228,7 +229,11 @@ func (s *supervisor) round(ctx context.Context) error {
 			return s.stop(ctx)
 		}
 	case model.InstanceRun:
-		if !ended {
+		switch {
+		case ended:
+		case ending.Cause != model.CauseNone:
+			return s.finish(ctx, ending) // on its way down when this process was not there
+		default:
 			return s.keepRunning(ctx)
 		}
 	}

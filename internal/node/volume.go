@@ -57,6 +57,7 @@ type VolumeStatus struct {
 	Root         model.Root // the durable root it stands on
 	UnsavedBytes int64
 	Sealed       bool
+	Faults       []Fault    // the first of each kind
 	Pending      model.Root // uploaded, and its commit is not known; "" when none is
 }
 
