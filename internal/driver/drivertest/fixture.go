@@ -39,12 +39,19 @@ type fixture struct {
 func newFixture(t *testing.T, h Harness) *fixture {
 	t.Helper()
 	testenv.LeakCheck(t)
+	return newGuest(t, h)
+}
+
+// newGuest is newFixture for a test with several guests, which looks for leaks
+// once, after the last of them.
+func newGuest(t *testing.T, h Harness) *fixture {
+	t.Helper()
 	base := t.TempDir()
 	f := &fixture{T: t, h: h, spec: driver.Spec{
 		Ref:         driver.Ref{ID: model.InstanceID(model.NewID()), Dir: filepath.Join(base, "driver")},
 		RootFS:      filepath.Join(base, "root"),
 		SideDir:     filepath.Join(base, "side"),
-		GuestBinary: buildPID1(t),
+		GuestBinary: PID1(t),
 		Hostname:    "conformance",
 		Shape:       model.Shape{VCPUs: 2, Memory: 256 << 20, Disk: 1 << 30, Processes: 50, OpenFiles: 512},
 		Labels:      map[string]string{"workspace": "demo"},
@@ -77,8 +84,8 @@ var (
 	pid1Err  string
 )
 
-// buildPID1 builds testdata/pid1, once per test process.
-func buildPID1(t *testing.T) string {
+// PID1 builds testdata/pid1, once per test process, and returns its path.
+func PID1(t *testing.T) string {
 	t.Helper()
 	pid1Once.Do(func() {
 		root := testenv.Root(t)

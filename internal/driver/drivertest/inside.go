@@ -1,10 +1,13 @@
 package drivertest
 
 import (
+	"bufio"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/billethq/billet/internal/guest/guestpath"
@@ -19,6 +22,7 @@ var inside = map[string]func(*testing.T, Harness){
 	"RootFileSystem": rootFileSystem,
 	"NoNetwork":      noNetwork,
 	"SideDirectory":  sideDirectory,
+	"MountNamespace": mountNamespace,
 }
 
 func identity(t *testing.T, h Harness) {
@@ -102,5 +106,38 @@ func sideDirectory(t *testing.T, h Harness) {
 	f.accept()
 	if got := f.ask(request{Op: "ping"}); got != "pong" {
 		t.Errorf("ping after a redial: got %q", got)
+	}
+}
+
+// mountNamespace: the root file system exists in another process's namespace
+// only, and the guest keeps it when that process ends.
+func mountNamespace(t *testing.T, h Harness) {
+	f := newFixture(t, h)
+	cmd := exec.Command("sh", "-ec", `mount -t tmpfs none "$1"; echo here > "$1/only"; echo ready; read wait || :`, "sh", f.spec.RootFS)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Unshareflags: syscall.CLONE_NEWNS, Pdeathsig: syscall.SIGKILL}
+	stdin, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	stdout, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	leave := func() { stdin.Close(); _ = cmd.Wait() }
+	defer leave()
+	if line, err := bufio.NewReader(stdout).ReadString('\n'); line != "ready\n" {
+		t.Fatalf("the namespace's owner said %q, %v", line, err)
+	}
+	f.spec.MountNS = "/proc/" + itoa(cmd.Process.Pid) + "/ns/mnt"
+	f.start()
+	leave()
+	if got := f.ask(request{Op: "read", Arg: "/only"}); got != "here\n" {
+		t.Errorf("read: got %q", got)
+	}
+	if _, err := os.Stat(filepath.Join(f.spec.RootFS, "only")); err == nil {
+		t.Error("the root file system is mounted in the test's own namespace")
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"os"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -11,6 +12,7 @@ import (
 	"github.com/billethq/billet/internal/driver"
 	"github.com/billethq/billet/internal/errs"
 	"github.com/billethq/billet/internal/model"
+	"github.com/billethq/billet/internal/testenv"
 )
 
 var lifecycle = map[string]func(*testing.T, Harness){
@@ -20,6 +22,8 @@ var lifecycle = map[string]func(*testing.T, Harness){
 	"StopAsks":            stopAsks,
 	"StopForces":          stopForces,
 	"StopWithoutGrace":    stopWithoutGrace,
+	"StopFrozen":          stopFrozen,
+	"ManyAtOnce":          manyAtOnce,
 	"StartAfterTheEnd":    startAfterTheEnd,
 	"DeleteWhileRunning":  deleteWhileRunning,
 	"WaitEndsWithContext": waitEndsWithContext,
@@ -128,6 +132,55 @@ func stopWithoutGrace(t *testing.T, h Harness) {
 		t.Errorf("a Wait that was under way: got %+v, want stopped", exit)
 	}
 	f.wantExit(model.CauseStopped, 0)
+}
+
+// stopFrozen: a sandbox that answers nothing is ended none the less.
+func stopFrozen(t *testing.T, h Harness) {
+	f := newFixture(t, h)
+	f.start()
+	pid := f.wantState(driver.Running).PID
+	if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	if err := f.d.Stop(f.ctx(), f.spec.Ref, 200*time.Millisecond); err != nil {
+		t.Fatalf("stop: %v", err)
+	}
+	wantDead(t, pid)
+	f.wantExit(model.CauseStopped, 0)
+}
+
+// manyAtOnce: calls for different guests do not get in each other's way.
+func manyAtOnce(t *testing.T, h Harness) {
+	testenv.LeakCheck(t)
+	guests := make([]*fixture, 4)
+	for i := range guests {
+		guests[i] = newGuest(t, h)
+	}
+	var all sync.WaitGroup
+	for _, f := range guests {
+		all.Go(func() {
+			if err := f.d.Start(f.ctx(), f.spec); err != nil {
+				t.Errorf("start: %v", err)
+			}
+		})
+	}
+	all.Wait()
+	pids := map[int]bool{}
+	for _, f := range guests {
+		f.accept()
+		pids[f.wantState(driver.Running).PID] = true
+	}
+	if len(pids) != len(guests) {
+		t.Errorf("%d guests have %d processes", len(guests), len(pids))
+	}
+	if err := guests[0].d.Stop(guests[0].ctx(), guests[0].spec.Ref, 0); err != nil {
+		t.Errorf("stop: %v", err)
+	}
+	for _, f := range guests[1:] {
+		if got := f.ask(request{Op: "ping"}); got != "pong" {
+			t.Errorf("ping after another guest's end: got %q", got)
+		}
+	}
 }
 
 func startAfterTheEnd(t *testing.T, h Harness) {

@@ -15,8 +15,7 @@ import (
 	"github.com/billethq/billet/internal/model"
 )
 
-// adopt reports whether the guest runs already. What a crash left of a start
-// that never ended is removed.
+// adopt reports whether the guest runs already.
 func (g guest) adopt(ctx context.Context) (bool, error) {
 	s, err := g.status(ctx)
 	if err != nil {
@@ -32,11 +31,13 @@ func (g guest) adopt(ctx context.Context) (bool, error) {
 	if _, ok, err := g.dir.sandbox(); ok || err != nil {
 		return ok, err
 	}
-	// The node died in Start. runsc may have come to its end before.
-	if p, err := g.askSandbox(ctx); err == nil {
-		return true, g.dir.saveSandbox(p)
+	// The node died in Start. runsc may have come to its end before; if not,
+	// boot ends what it has left.
+	p, err := g.askSandbox(ctx)
+	if err != nil {
+		return false, context.Cause(ctx)
 	}
-	return false, g.kill(ctx)
+	return true, g.dir.saveSandbox(p)
 }
 
 // askSandbox asks runsc for the process of a guest whose PID 1 has started.
@@ -62,12 +63,12 @@ func (g guest) askSandbox(ctx context.Context) (process, error) {
 
 // boot starts the guest from nothing. On an error some of it may run.
 func (g guest) boot(ctx context.Context, spec driver.Spec) error {
-	if err := g.prepare(spec); err != nil {
+	if err := g.prepare(ctx, spec); err != nil {
 		return err
 	}
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
-	if err := g.runSandbox(ctx, spec.MountNS, "--detach", "--pid-file="+pidFile); err != nil {
+	if err := g.runSandbox(ctx, spec, "--detach", "--pid-file="+pidFile); err != nil {
 		return err
 	}
 	text, err := os.ReadFile(g.dir.path(pidFile))
@@ -85,9 +86,9 @@ func (g guest) boot(ctx context.Context, spec driver.Spec) error {
 	return g.dir.saveSandbox(p)
 }
 
-// runSandbox runs `runsc run` in a mount namespace, "" for the caller's own.
-func (g guest) runSandbox(ctx context.Context, mountNS string, flags ...string) error {
-	ns, err := openNamespace(mountNS)
+// runSandbox runs `runsc run` in the guest's mount namespace.
+func (g guest) runSandbox(ctx context.Context, spec driver.Spec, flags ...string) error {
+	ns, err := openNamespace(spec.MountNS)
 	if err != nil {
 		return err
 	}
@@ -102,13 +103,14 @@ func (g guest) runSandbox(ctx context.Context, mountNS string, flags ...string) 
 	args := append(sandboxFlags(), "run", "--bundle="+g.dir.path(bundleDir))
 	_, err = command{
 		path: g.runsc, dir: g.ref.Dir, mountNS: ns, console: console,
-		args: append(append(args, flags...), containerID),
+		needs: []string{spec.RootFS, spec.SideDir, spec.GuestBinary},
+		args:  append(append(args, flags...), containerID),
 	}.run(ctx)
 	return err
 }
 
 // prepare makes the directory and the cgroup, afresh.
-func (g guest) prepare(spec driver.Spec) error {
+func (g guest) prepare(ctx context.Context, spec driver.Spec) error {
 	for _, stale := range []string{bundleDir, stateDir, stoppingFile, panicFile, metricsFile, pidFile} {
 		if err := os.RemoveAll(g.dir.path(stale)); err != nil {
 			return err
@@ -117,7 +119,18 @@ func (g guest) prepare(spec driver.Spec) error {
 	if err := writeBundle(g.dir.path(bundleDir), bundle(spec, g.group.Path())); err != nil {
 		return err
 	}
-	return g.group.Create(limits(spec))
+	// A node that was killed has taken its runsc with it, but that may still
+	// be on its way out, and into the group.
+	ctx, cancel := context.WithTimeout(ctx, killTimeout)
+	defer cancel()
+	for {
+		if err := g.kill(ctx); err != nil {
+			return err
+		}
+		if err := g.group.Create(limits(spec)); !errs.Is(err, errs.Conflict) {
+			return err
+		}
+	}
 }
 
 func openNamespace(path string) (*os.File, error) {

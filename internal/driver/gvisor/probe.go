@@ -108,20 +108,20 @@ func (d *Driver) bootProbe(ctx context.Context) (took time.Duration, err error) 
 			err = end
 		}
 	}()
-	if err := g.prepare(spec); err != nil {
+	if err := g.prepare(ctx, spec); err != nil {
 		return 0, err
 	}
-	return g.bootAttached(ctx, l)
+	return g.bootAttached(ctx, spec, l)
 }
 
 // bootAttached runs a guest until it dials l. Unlike every other guest it is
 // attached: should the node die in a probe, runsc and the sandbox do as well.
-func (g guest) bootAttached(ctx context.Context, l *net.UnixListener) (time.Duration, error) {
+func (g guest) bootAttached(ctx context.Context, spec driver.Spec, l *net.UnixListener) (time.Duration, error) {
 	begin := time.Now()
 	ctx, cancel := context.WithCancel(ctx)
 	ended := make(chan error, 1)
 	go func() {
-		ended <- g.runSandbox(ctx, "")
+		ended <- g.runSandbox(ctx, spec)
 		_ = l.Close() // nobody will dial any more
 	}()
 	conn, err := l.Accept()

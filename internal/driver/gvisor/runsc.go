@@ -76,6 +76,7 @@ type command struct {
 	dir     string
 	args    []string
 	mountNS *os.File // nil: the caller's
+	needs   []string // paths that have to be there, in mountNS
 	console *os.File // nil, or what the sandbox inherits as standard error
 }
 
@@ -124,6 +125,12 @@ func (c command) runHere(ctx context.Context) (string, error) {
 		}
 		if err := unix.Setns(int(c.mountNS.Fd()), unix.CLONE_NEWNS); err != nil {
 			return "", fmt.Errorf("enter the mount namespace: %w", err)
+		}
+	}
+	for _, path := range c.needs {
+		// What runsc says about a mount whose source is missing is EOF.
+		if _, err := os.Stat(path); err != nil {
+			return "", errs.Wrap(errs.NotFound, err, "look for what the guest is made of")
 		}
 	}
 	stdout, stderr := &bounded{max: maxOutput}, &bounded{max: maxOutput}

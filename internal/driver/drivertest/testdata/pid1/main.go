@@ -43,6 +43,8 @@ func main() {
 			time.Sleep(time.Hour)
 		case "bomb":
 			bomb()
+		case "euid":
+			fmt.Printf("euid %d", os.Geteuid())
 		}
 		return // what a probe asks for: to have run
 	}
@@ -117,6 +119,11 @@ func do(r request) (string, error) {
 		return interfaces()
 	case "whoami":
 		return fmt.Sprintf("pid %d uid %d", os.Getpid(), os.Getuid()), nil
+	case "as_user": // run Arg as user 1000
+		cmd := exec.Command(r.Arg, "euid")
+		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 1000, Gid: 1000}}
+		out, err := cmd.Output()
+		return string(out), err
 	case "memory": // N MiB, touched
 		for range r.N {
 			b := make([]byte, 1<<20)
