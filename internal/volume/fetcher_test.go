@@ -319,3 +319,36 @@ func TestFetcher_SurvivesAHostileStore(t *testing.T) {
 	}
 	wg.Wait()
 }
+
+// A fetch that has not begun and that nobody waits for any more is given up:
+// readers that come and go must not build up a queue.
+func TestFetcher_GivesUpWhatNobodyWaitsFor(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := newGate()
+		s := testStore(t, g)
+		m := volumeOf(t, s, backgroundSlots+1)
+		f := testFetcher(t, s, nil)
+		var wg sync.WaitGroup
+		for i := range backgroundSlots {
+			wg.Go(func() { wantRead(t, f, m, int64(i), Background) })
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		synctest.Wait()
+		wg.Go(func() {
+			err := f.Read(ctx, m, backgroundSlots, make([]byte, 10), 0, Background)
+			if !errors.Is(err, context.Canceled) {
+				t.Errorf("error = %v, want %v", err, context.Canceled)
+			}
+		})
+		synctest.Wait()
+		cancel()
+		synctest.Wait()
+		close(g.open)
+		wg.Wait()
+		f.running.Wait()
+		if got := f.Stats().Fetched; got != backgroundSlots || len(f.flights) != 0 {
+			t.Errorf("fetched %d blocks, %d are on their way; want %d and none", got, len(f.flights), backgroundSlots)
+		}
+		wantRead(t, f, m, backgroundSlots, Background)
+	})
+}
