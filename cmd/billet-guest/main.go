@@ -1,0 +1,56 @@
+// Command billet-guest is the agent inside a guest, PID 1 of a sandbox, and the
+// tools that it brings for a guest whose image lacks them.
+package main
+
+import (
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"runtime/debug"
+
+	"github.com/billethq/billet/internal/guest/agent"
+	"github.com/billethq/billet/internal/guest/guestpath"
+)
+
+const usage = `usage: billet-guest                serve, as the first process of a guest
+       billet-guest serve SOCKET    the same, on another socket than /run/billet/agent.sock
+       billet-guest pack PATH...    write the paths to standard output as a tar archive
+       billet-guest unpack DEST     read a tar archive from standard input
+       billet-guest version
+`
+
+func main() {
+	if err := run(os.Args[1:]); err != nil {
+		fmt.Fprintln(os.Stderr, "billet-guest:", err)
+		os.Exit(1)
+	}
+}
+
+func run(args []string) error {
+	socket := filepath.Join(guestpath.SideDir, guestpath.AgentSocket)
+	switch {
+	case len(args) == 0:
+		return serve(socket)
+	case args[0] == "serve" && len(args) == 2:
+		return serve(args[1])
+	case args[0] == "version" && len(args) == 1:
+		fmt.Println(version())
+		return nil
+	}
+	fmt.Fprint(os.Stderr, usage)
+	os.Exit(2)
+	return nil
+}
+
+func serve(socket string) error {
+	return agent.Main(socket, version(), slog.New(slog.NewJSONHandler(os.Stderr, nil)))
+}
+
+func version() string {
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		return "unknown"
+	}
+	return info.Main.Version
+}

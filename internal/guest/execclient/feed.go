@@ -1,0 +1,283 @@
+package execclient
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"net/http"
+	"strconv"
+	"sync"
+	"time"
+
+	"connectrpc.com/connect"
+
+	"github.com/billethq/billet/internal/clock"
+	"github.com/billethq/billet/internal/guest"
+	pb "github.com/billethq/billet/internal/guest/processpb"
+)
+
+const (
+	// pieceSize bounds the input of one call, and with the round trip its
+	// throughput: 1 MiB is 50 MB/s at 20 ms.
+	pieceSize = 1 << 20
+	// ackEvery is how much output is received before it is acknowledged: a
+	// quarter of what the agent sends ahead, so that it need not stop.
+	ackEvery = guest.ReplayBytes / 4
+	// lastAck bounds the wait for the answer to the last acknowledgement, which
+	// only saves the guest memory.
+	lastAck = 250 * time.Millisecond
+	// eot ends a terminal's input.
+	eot = 0x04
+)
+
+// feed passes Stdin on, a piece at a time, each until it was taken.
+func (r *run) feed(ctx context.Context) {
+	src := newPieces(r.cmd.Stdin)
+	select {
+	case <-r.began:
+	case <-ctx.Done():
+		return
+	}
+	var at int64
+	for {
+		piece, err := src.next(ctx)
+		if err != nil && r.cmd.PTY != nil && errors.Is(err, io.EOF) {
+			piece = append(piece, eot)
+		}
+		if len(piece) > 0 && !r.retry(ctx, func(ctx context.Context) error { return r.input(ctx, at, piece) }) {
+			return
+		}
+		at += int64(len(piece))
+		if err != nil {
+			break
+		}
+	}
+	if r.cmd.PTY == nil {
+		r.retry(ctx, func(ctx context.Context) error {
+			_, err := r.unary.CloseStdin(ctx, connect.NewRequest(&pb.CloseStdinRequest{Process: r.selector()}))
+			return err
+		})
+	}
+}
+
+func (r *run) input(ctx context.Context, at int64, data []byte) error {
+	in := &pb.ProcessInput{Input: &pb.ProcessInput_Stdin{Stdin: data}}
+	if r.cmd.PTY != nil {
+		in.Input = &pb.ProcessInput_Pty{Pty: data}
+	}
+	req := connect.NewRequest(&pb.SendInputRequest{Process: r.selector(), Input: in})
+	req.Header().Set(guest.HeaderInputOffset, strconv.FormatInt(at, 10))
+	_, err := r.unary.SendInput(ctx, req)
+	return err
+}
+
+// forward passes signals and sizes on.
+func (r *run) forward(ctx context.Context) {
+	select {
+	case <-r.began:
+	case <-ctx.Done():
+		return
+	}
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case sig, ok := <-r.cmd.Signals:
+			if !ok {
+				r.cmd.Signals = nil
+				continue
+			}
+			req := &pb.SendSignalRequest{Process: r.selector(), Signal: pb.Signal(sig)}
+			r.retry(ctx, func(ctx context.Context) error {
+				_, err := r.unary.SendSignal(ctx, connect.NewRequest(req))
+				return err
+			})
+		case size, ok := <-r.cmd.Resizes:
+			if !ok {
+				r.cmd.Resizes = nil
+				continue
+			}
+			req := &pb.UpdateRequest{Process: r.selector(), Pty: &pb.PTY{Size: &pb.PTY_Size{Cols: uint32(size.Cols), Rows: uint32(size.Rows)}}}
+			r.retry(ctx, func(ctx context.Context) error {
+				_, err := r.unary.Update(ctx, connect.NewRequest(req))
+				return err
+			})
+		}
+	}
+}
+
+// retry calls f until it succeeds, ctx ends with the run, or the agent refuses:
+// the process then has ended or does not want it. It reports success.
+func (r *run) retry(ctx context.Context, f func(context.Context) error) bool {
+	for wait := firstRetry; ; wait = min(2*wait, lastRetry) {
+		err := f(ctx)
+		if err == nil {
+			return true
+		}
+		if ctx.Err() != nil || final(err) {
+			r.client.cfg.Log.Debug("exec_call_refused", "error", err)
+			return false
+		}
+		if clock.Sleep(ctx, clock.Jitter(wait)) != nil {
+			return false
+		}
+	}
+}
+
+// pieces reads ahead of the calls, so that what comes in drops travels in
+// larger pieces. It holds at most pieceSize bytes.
+type pieces struct {
+	mu      sync.Mutex
+	buf     []byte
+	err     error
+	changed chan struct{} // signalled, capacity 1: something was read
+	taken   chan struct{} // signalled, capacity 1: there is room
+}
+
+// newPieces starts to read src. The reading goroutine ends with src, or with
+// the first read after stop, since a Read cannot be interrupted.
+func newPieces(src io.Reader) *pieces {
+	p := &pieces{changed: make(chan struct{}, 1), taken: make(chan struct{}, 1)}
+	go p.fill(src)
+	return p
+}
+
+func (p *pieces) fill(src io.Reader) {
+	buf := make([]byte, 64<<10)
+	for {
+		n, err := src.Read(buf)
+		p.mu.Lock()
+		for len(p.buf) > 0 && len(p.buf)+n > pieceSize {
+			p.mu.Unlock()
+			<-p.taken
+			p.mu.Lock()
+		}
+		p.buf = append(p.buf, buf[:n]...)
+		p.err = err
+		p.mu.Unlock()
+		select {
+		case p.changed <- struct{}{}:
+		default:
+		}
+		if err != nil {
+			return
+		}
+	}
+}
+
+// next returns what has been read, waiting for something, and the error of
+// src after its last bytes.
+func (p *pieces) next(ctx context.Context) ([]byte, error) {
+	for {
+		p.mu.Lock()
+		buf, err := p.buf, p.err
+		p.buf = nil
+		p.mu.Unlock()
+		if len(buf) > 0 || err != nil {
+			select {
+			case p.taken <- struct{}{}:
+			default:
+			}
+			return buf, err
+		}
+		select {
+		case <-p.changed:
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
+}
+
+// acker tells the agent what has been received.
+type acker struct {
+	http        *http.Client
+	tag, reader string
+
+	mu     sync.Mutex
+	offset int64 // received
+	told   int64 // acknowledged, or being so
+	due    chan struct{}
+}
+
+func newAcker(t *http.Transport, tag, reader string) *acker {
+	return &acker{http: &http.Client{Transport: t}, tag: tag, reader: reader, due: make(chan struct{}, 1)}
+}
+
+// received notes that output up to offset is in the caller's hands.
+func (a *acker) received(offset int64) {
+	a.mu.Lock()
+	a.offset = offset
+	due := a.offset-a.told >= ackEvery
+	a.mu.Unlock()
+	if due {
+		select {
+		case a.due <- struct{}{}:
+		default:
+		}
+	}
+}
+
+// run acknowledges until ctx ends. A call that fails is made up for by the
+// next, or by the offset at which the stream resumes.
+func (a *acker) run(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-a.due:
+		}
+		a.mu.Lock()
+		before, offset := a.told, a.offset
+		a.told = offset
+		a.mu.Unlock()
+		if offset-before < ackEvery {
+			continue
+		}
+		if err := a.tell(ctx, guest.Ack{Offset: offset}); err != nil {
+			a.mu.Lock()
+			a.told = before
+			a.mu.Unlock()
+			if clock.Sleep(ctx, clock.Jitter(firstRetry)) != nil {
+				return
+			}
+			select {
+			case a.due <- struct{}{}:
+			default:
+			}
+		}
+	}
+}
+
+// last tells that the end has been received.
+func (a *acker) last(ctx context.Context, offset int64) {
+	ctx, cancel := context.WithTimeout(ctx, lastAck)
+	defer cancel()
+	_ = a.tell(ctx, guest.Ack{Offset: offset, End: true})
+}
+
+func (a *acker) tell(ctx context.Context, ack guest.Ack) error {
+	ack.Tag, ack.Reader = a.tag, a.reader
+	body, err := json.Marshal(ack)
+	if err != nil {
+		return err
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, baseURL+guest.AckPath, bytes.NewReader(body))
+	if err != nil {
+		return err
+	}
+	res, err := a.http.Do(req)
+	if err != nil {
+		return err
+	}
+	defer res.Body.Close()
+	_, err = io.CopyN(io.Discard, res.Body, 4<<10)
+	if err != nil && !errors.Is(err, io.EOF) {
+		return err
+	}
+	if res.StatusCode != http.StatusNoContent {
+		return errors.New("acknowledge output: " + res.Status)
+	}
+	return nil
+}

@@ -1,0 +1,78 @@
+// Package guest is what billet adds to the process service of the sandbox
+// contract, as the agent and its clients both name it.
+//
+// The contract has no lossless streams: output that was on its way when a
+// stream broke is gone, and a repeated request is a second process. A billet
+// client therefore names itself a reader (HeaderReader). For a reader the agent
+// keeps every byte of output until the reader has acknowledged it (AckPath), for
+// ResumeWindow after its stream was lost; the reader resumes at a byte offset
+// (HeaderResumeFrom). Output has one offset per process: the number of bytes of
+// stdout, stderr and terminal output before it, in the order of the stream.
+// Input has one too (HeaderInputOffset), so that a repeated request adds
+// nothing. Clients that do not know these headers meet the plain contract.
+package guest
+
+import "time"
+
+// Request and response headers.
+const (
+	// HeaderReader, on Start and Connect, makes the stream lossless. Its value
+	// is the reader's own random name, at most MaxName bytes. With it Start
+	// refuses a tag that has been used (already_exists), so that a repeated
+	// Start is not a second process.
+	HeaderReader = "Billet-Reader"
+	// HeaderResumeFrom, on Connect, is the offset of the first byte of output
+	// to send. Without it Connect sends what comes from now on. Bytes that are
+	// gone are out_of_range.
+	HeaderResumeFrom = "Billet-Resume-From"
+	// HeaderOffset, on the responses of Start and Connect, is the offset of the
+	// first byte that the stream will send.
+	HeaderOffset = "Billet-Offset"
+	// HeaderInputOffset, on SendInput, is the offset of the first byte of input
+	// in the request. Bytes before the agent's own count are dropped.
+	HeaderInputOffset = "Billet-Input-Offset"
+	// HeaderExitCode, on the error of a Start whose command could not be
+	// executed, is the exit code that a shell would give: 126 or 127.
+	HeaderExitCode = "Billet-Exit-Code"
+)
+
+// Paths of billet's own calls on the agent, beside the contract's.
+const (
+	VersionPath = "/billet/version" // GET: Version as JSON
+	AckPath     = "/billet/ack"     // POST: Ack as JSON; 204
+)
+
+// Ack says what a reader has received.
+type Ack struct {
+	Tag    string `json:"tag"`
+	Reader string `json:"reader"`
+	Offset int64  `json:"offset"` // bytes of output received
+	End    bool   `json:"end"`    // the end event too: the agent may forget the output
+}
+
+// Version is what the agent says of itself.
+type Version struct {
+	Version  string `json:"version"`
+	Protocol int    `json:"protocol"`
+}
+
+// Protocol is the number of this protocol. It rises when a client or an agent
+// of the number before could not work with it.
+const Protocol = 1
+
+const (
+	// ReplayBytes is how much output of a process the agent keeps for readers.
+	// It is also how far a process may run ahead of a reader's
+	// acknowledgements, so it bounds the throughput to ReplayBytes per round
+	// trip: 50 MB/s at 20 ms, as SSH with its usual window.
+	ReplayBytes = 1 << 20
+	// ResumeWindow is how long a client tries to resume a broken stream, and
+	// how long the agent, which notices the break earlier or later, holds the
+	// process back for it.
+	ResumeWindow = 60 * time.Second
+	// MaxName bounds tags and reader names.
+	MaxName = 256
+	// MaxMessage bounds one message of the service. An argument list cannot be
+	// larger than 2 MiB on Linux, and input is sent in smaller pieces.
+	MaxMessage = 4 << 20
+)
