@@ -1,0 +1,206 @@
+// Package mount puts a device's file system into a mount namespace and takes
+// it out again: loop device, ext4, growing, freezing, leftovers.
+//
+// The process that serves the device must never wait in the kernel for its own
+// answer: killed then, it would stay for ever, its connection open, and every
+// sync of the host would wait with it. So it makes none of the calls that wait
+// for the device (mount, sync, freeze, unmount): a child process does, the
+// helper, which is started for one order. And the mount lives in a mount
+// namespace of its own (see Namespace), in which the serving process never is:
+// a process that is killed leaves its namespace, and with it unmounts what
+// only lives there, before its descriptors are closed.
+//
+// The helper also holds each freeze. It thaws when its standard input ends, so
+// a server that is killed leaves no frozen file system behind. If both are
+// killed, the frozen file system keeps its loop device attached after every
+// mount is gone; Recover finds it by the device's tag, mounts the same file
+// system once more and thaws it.
+package mount
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/billethq/billet/internal/errs"
+)
+
+// detachWait bounds how long the kernel is given to drop a loop device after
+// its last unmount.
+const detachWait = 10 * time.Second
+
+// pollEvery is the pause between two looks at state of the kernel's that has
+// no notification.
+const pollEvery = 5 * time.Millisecond
+
+// MountRequest asks for a file system.
+type MountRequest struct {
+	Disk string `json:"disk"` // the file to put a loop device over
+	Dir  string `json:"dir"`  // where to mount
+	Tag  string `json:"tag"`  // of the loop device; at most 63 bytes
+	Size int64  `json:"size"` // of the device: a smaller file system grows to it
+}
+
+// Mounted says what was made.
+type Mounted struct {
+	Loop  string `json:"loop"`  // path of the loop device
+	Grown bool   `json:"grown"` // the file system was made larger
+	// How long the steps took.
+	Attach time.Duration `json:"attach"`
+	Mount  time.Duration `json:"mount"`
+	Grow   time.Duration `json:"grow"`
+	Sync   time.Duration `json:"sync"`
+}
+
+// mountDisk attaches, mounts and grows. When it fails nothing is left.
+func mountDisk(req MountRequest) (Mounted, error) {
+	var out Mounted
+	lap := stopwatch()
+	loop, err := attach(req.Disk, req.Tag)
+	if err != nil {
+		return out, err
+	}
+	defer loop.Close() // the mount keeps the device; without one it detaches
+	out.Loop, out.Attach = loop.Name(), lap()
+	sb, err := readSuperblock(loop)
+	if err != nil {
+		return out, err
+	}
+	if err := unix.Mount(out.Loop, req.Dir, "ext4", ext4Flags, ext4Options); err != nil {
+		return out, fmt.Errorf("mount %s at %s: %w", out.Loop, req.Dir, err)
+	}
+	out.Mount = lap()
+	if err := prepare(req, sb, &out, lap); err != nil {
+		return out, errors.Join(err, unix.Unmount(req.Dir, 0))
+	}
+	return out, nil
+}
+
+// prepare does what is due between the mount and the first guest.
+func prepare(req MountRequest, sb superblock, out *Mounted, lap func() time.Duration) error {
+	return within(req.Dir, func(dir *os.File) (err error) {
+		if out.Grown, err = grow(dir, sb, req.Size); err != nil {
+			return err
+		}
+		out.Grow = lap()
+		sample(dir)
+		err = syncDisk(dir)
+		out.Sync = lap()
+		return err
+	})
+}
+
+func stopwatch() func() time.Duration {
+	last := time.Now()
+	return func() time.Duration {
+		now := time.Now()
+		d := now.Sub(last)
+		last = now
+		return d
+	}
+}
+
+// UnmountRequest asks to take a file system out again.
+type UnmountRequest struct {
+	Dir  string        `json:"dir"`
+	Tag  string        `json:"tag"`
+	Wait time.Duration `json:"wait"` // zero: detachWait
+}
+
+// unmountDisk unmounts and returns when the loop device is detached, which is
+// when nothing can write to the disk any more. It may be repeated. Past the
+// deadline it is errs.Conflict and names who holds the device.
+func unmountDisk(req UnmountRequest) error {
+	if req.Wait == 0 {
+		req.Wait = detachWait
+	}
+	deadline := time.Now().Add(req.Wait)
+	for {
+		err := unix.Unmount(req.Dir, 0)
+		if err == nil || errors.Is(err, unix.EINVAL) || errors.Is(err, unix.ENOENT) {
+			break // EINVAL: not mounted
+		}
+		if !errors.Is(err, unix.EBUSY) {
+			return fmt.Errorf("unmount %s: %w", req.Dir, err)
+		}
+		if time.Now().After(deadline) {
+			return held(req.Tag)
+		}
+		time.Sleep(pollEvery)
+	}
+	return waitDetached(req.Tag, deadline)
+}
+
+func waitDetached(tag string, deadline time.Time) error {
+	for {
+		loops, err := Loops(tag)
+		if err != nil {
+			return err
+		}
+		if len(loops) == 0 {
+			return nil
+		}
+		if time.Now().After(deadline) {
+			return held(tag)
+		}
+		time.Sleep(pollEvery)
+	}
+}
+
+// held explains why a loop device of the tag is still there.
+func held(tag string) error {
+	loops, err := Loops(tag)
+	if err != nil {
+		return err
+	}
+	for _, loop := range loops {
+		if who := Holders(loop); len(who) > 0 {
+			return errs.New(errs.Conflict, "%s is still in use: %s", loop, strings.Join(who, ", ")).
+				WithHint("end these processes")
+		}
+	}
+	return errs.New(errs.Conflict, "still attached, and no process holds it: %s", strings.Join(loops, ", "))
+}
+
+// recoverDisk detaches the loop devices of a tag whose server is dead. It may
+// only be called in a mount namespace of its own.
+func recoverDisk(tag string) error {
+	loops, err := Loops(tag)
+	if err != nil || len(loops) == 0 {
+		return err
+	}
+	dir, err := os.MkdirTemp("", "billet-recover-")
+	if err != nil {
+		return err
+	}
+	defer os.Remove(dir)
+	for _, loop := range loops {
+		if err := thawLeftover(loop, dir); err != nil {
+			return fmt.Errorf("recover %s: %w", loop, err)
+		}
+	}
+	return waitDetached(tag, time.Now().Add(detachWait))
+}
+
+// thawLeftover mounts a file system that still lives in the kernel, which
+// gives the same one, and thaws it. One that lives no more cannot be mounted,
+// because its disk answers nothing; then there is nothing to thaw.
+func thawLeftover(loop, dir string) error {
+	err := unix.Mount(loop, dir, "ext4", ext4Flags, "")
+	if errors.Is(err, unix.EBUSY) { // it was made read-only meanwhile
+		err = unix.Mount(loop, dir, "ext4", ext4Flags|unix.MS_RDONLY, "")
+	}
+	if err != nil {
+		return nil //nolint:nilerr // the wait for the detach tells
+	}
+	f, err := os.Open(dir)
+	if err == nil {
+		err = thaw(f)
+		_ = f.Close()
+	}
+	return errors.Join(err, unix.Unmount(dir, 0))
+}
