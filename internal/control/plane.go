@@ -17,6 +17,8 @@ import (
 
 // nodeView is what control remembers of one node between its syncs.
 type nodeView struct {
+	syncing    int       // syncs that are held open now
+	heard      time.Time // when the newest one began or ended
 	recorded   time.Time // when SeeNode was last written
 	node       model.Node
 	observed   map[model.InstanceID]observedRecord
@@ -47,6 +49,7 @@ func (c *Control) Sync(ctx context.Context, req api.SyncRequest) (api.SyncRespon
 	if !model.IsID(string(req.Node)) {
 		return api.SyncResponse{}, errs.New(errs.Invalid, "node id %q is not an id", req.Node)
 	}
+	defer c.hear(req.Node)()
 	if err := c.see(ctx, req); err != nil {
 		return api.SyncResponse{}, err
 	}
@@ -67,6 +70,34 @@ func (c *Control) Sync(ctx context.Context, req api.SyncRequest) (api.SyncRespon
 			return api.SyncResponse{}, errs.Wrap(errs.Unavailable, context.Cause(ctx), "sync")
 		}
 	}
+}
+
+// silentAfter is how long a node may be without a held sync and still be
+// placed on: between two syncs there is a moment, and a lost one is retried
+// within seconds.
+const silentAfter = 8 * time.Second
+
+// hear notes that the node is there, and that it is while its sync is held.
+func (c *Control) hear(id model.NodeID) (done func()) {
+	view := c.view(id)
+	note := func(n int) {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		view.syncing += n
+		view.heard = c.cfg.Clock.Now()
+	}
+	note(1)
+	return func() { note(-1) }
+}
+
+// silent reports whether a node cannot be placed on: this server holds no sync
+// of it and has not for a while. A node of an earlier life of this server
+// counts once it has called.
+func (c *Control) silent(id model.NodeID, now time.Time) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	v := c.nodes[id]
+	return v == nil || v.syncing == 0 && now.Sub(v.heard) > silentAfter
 }
 
 // see records the node and what it observes.

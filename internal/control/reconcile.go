@@ -177,7 +177,7 @@ func (c *Control) candidates(ctx context.Context) ([]fleet.Candidate, error) {
 	now := c.cfg.Clock.Now()
 	cs := make([]fleet.Candidate, len(nodes))
 	for i, n := range nodes {
-		cs[i] = fleet.Candidate{Node: n, Silent: now.Sub(n.LastSeen) > leasePeriod}
+		cs[i] = fleet.Candidate{Node: n, Silent: c.silent(n.ID, now)}
 		for _, in := range live {
 			if in.Node == n.ID {
 				cs[i].Used.VCPUs += in.Shape.VCPUs

@@ -14,21 +14,21 @@ import (
 	"github.com/billethq/billet/internal/ledger/sqlite"
 )
 
-// server is the control plane with its doors, put together and not yet run.
-type server struct {
+// controlPlane is the server role with its doors, put together and not yet run.
+type controlPlane struct {
 	opts    Options
 	ledger  ledger.Ledger
 	control *control.Control
 	release func()
 }
 
-func openServer(ctx context.Context, opts Options) (_ *server, err error) {
+func openServer(ctx context.Context, opts Options) (_ *controlPlane, err error) {
 	dir := opts.Config.ServerDir()
 	release, err := lockDir(dir)
 	if err != nil {
 		return nil, err
 	}
-	s := &server{opts: opts, release: release}
+	s := &controlPlane{opts: opts, release: release}
 	defer func() {
 		if err != nil {
 			s.close()
@@ -51,7 +51,7 @@ func openServer(ctx context.Context, opts Options) (_ *server, err error) {
 	return s, err
 }
 
-func (s *server) close() {
+func (s *controlPlane) close() {
 	if s.ledger != nil {
 		if err := s.ledger.Close(); err != nil {
 			s.opts.Log.Error("close the ledger", "err", err)
@@ -61,7 +61,7 @@ func (s *server) close() {
 }
 
 // run serves until ctx ends.
-func (s *server) run(ctx context.Context) error {
+func (s *controlPlane) run(ctx context.Context) error {
 	local, err := s.control.Local(ctx)
 	if err != nil {
 		return err

@@ -2,7 +2,6 @@ package daemon
 
 import (
 	"context"
-	"crypto/ed25519"
 	"os/exec"
 	"time"
 
@@ -20,6 +19,12 @@ const baseImage = "base"
 // Up runs server, gateway and node in one process, and has the base image made
 // when there is none.
 func Up(ctx context.Context, opts Options) error {
+	return compose(ctx, opts, func(ctx context.Context, s *controlPlane, n *nodeParts) { greet(ctx, opts, s, n) })
+}
+
+// compose runs the roles in one process. ready is called once the node has
+// been answered, while everything runs.
+func compose(ctx context.Context, opts Options, ready func(context.Context, *controlPlane, *nodeParts)) error {
 	release, err := lockDir(opts.Config.State)
 	if err != nil {
 		return err
@@ -39,20 +44,22 @@ func Up(ctx context.Context, opts Options) error {
 	n.found(opts)
 	g, gctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return s.run(gctx) })
-	g.Go(func() error { return runGateway(gctx, opts, func() ed25519.PublicKey { return s.control.TicketKey() }) })
+	g.Go(func() error { return runGateway(gctx, opts, s.control.TicketKey) })
 	g.Go(func() error { return n.node.Run(gctx) })
-	g.Go(func() error { return greet(gctx, opts, s, n) })
+	g.Go(func() error {
+		select {
+		case <-n.node.Ready():
+			ready(gctx, s, n)
+		case <-gctx.Done():
+		}
+		return nil
+	})
 	return g.Wait()
 }
 
 // greet says what is served once it is, and has the base image made. A base
 // image that cannot be made is no reason to stop: other images still work.
-func greet(ctx context.Context, opts Options, s *server, n *nodeParts) error {
-	select {
-	case <-n.node.Ready():
-	case <-ctx.Done():
-		return nil
-	}
+func greet(ctx context.Context, opts Options, s *controlPlane, n *nodeParts) {
 	say(opts.Out, "serving", "API on %s and, with a token, on http://%s; bytes on http://%s",
 		opts.Config.Socket(), opts.Config.APIListen, opts.Config.GatewayListen)
 	sayStop(opts.Out)
@@ -62,15 +69,14 @@ func greet(ctx context.Context, opts Options, s *server, n *nodeParts) error {
 		if h := errs.HintOf(err); h != "" {
 			say(opts.Out, "hint", "%s", h)
 		}
-		return nil
+		return
 	}
 	if ctx.Err() == nil {
 		say(opts.Out, "ready", "try: billet ws create demo && billet ws shell demo")
 	}
-	return nil
 }
 
-func ensureBase(ctx context.Context, opts Options, s *server, n *nodeParts) error {
+func ensureBase(ctx context.Context, opts Options, s *controlPlane, n *nodeParts) error {
 	_, err := s.control.Image(ctx, model.Principal{Tenant: model.DefaultTenant}, baseImage)
 	if !errs.Is(err, errs.NotFound) {
 		return err

@@ -88,6 +88,12 @@ func (v volumes) Clear(ctx context.Context, dir string) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, clearTimeout)
 	defer cancel()
+	if alive, err := c.Process().Alive(); err == nil && alive {
+		// Unmounted first where that is possible: the overlay is then whole.
+		if c.Close(ctx) == nil {
+			return nil
+		}
+	}
 	return c.Kill(ctx)
 }
 
@@ -97,7 +103,7 @@ type volumeClient struct{ c *client.Client }
 // Mount implements node.Volume.
 func (v volumeClient) Mount() (rootfs, ns string) {
 	p := v.c.Process()
-	return p.RootFS, p.MountNS()
+	return p.RootFS, p.MountNS
 }
 
 // Status implements node.Volume.
