@@ -1,0 +1,179 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
+
+	"github.com/billethq/billet/internal/api"
+	"github.com/billethq/billet/internal/config"
+	"github.com/billethq/billet/internal/errs"
+)
+
+// lowDisk is how much has to be free for a check to be content: a few flushes
+// of a busy workspace.
+const lowDisk = 2 << 30
+
+// finding is one line of a check.
+type finding struct {
+	Check  string `json:"check"`
+	OK     bool   `json:"ok"`
+	Detail string `json:"detail"`
+	Hint   string `json:"hint,omitempty"`
+}
+
+func (a *app) check() *cobra.Command {
+	c := &cobra.Command{
+		Use: "check", Short: "See whether everything is well",
+		Long: `See whether everything is well: the server answers and speaks this version, nodes are
+heard and have proved their sandbox boundary, there is an image, and, on the server's
+own machine, the disk has room and the object store takes objects. Exit code 9 says
+that something is not.`,
+		Args: arguments(0, 0),
+	}
+	json := jsonFlag(c)
+	c.RunE = func(cmd *cobra.Command, _ []string) error {
+		list := a.findings(cmd.Context())
+		if err := a.printFindings(list, *json); err != nil {
+			return err
+		}
+		for _, f := range list {
+			if !f.OK {
+				return &exit{code: exitUnwell}
+			}
+		}
+		return nil
+	}
+	return c
+}
+
+func (a *app) printFindings(list []finding, asJSON bool) error {
+	if asJSON {
+		return a.printJSON(api.List[finding]{Items: list})
+	}
+	for _, f := range list {
+		word := "ok"
+		if !f.OK {
+			word = "FAIL"
+		}
+		text := fmt.Sprintf("%-4s  %-9s %s", word, f.Check, f.Detail)
+		if f.Hint != "" {
+			text += "\n                hint: " + f.Hint
+		}
+		if err := a.line(plain(text)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// findings asks in an order in which a failure explains what follows it.
+func (a *app) findings(ctx context.Context) []finding {
+	var list []finding
+	client, err := a.client()
+	if err != nil {
+		return append(list, failed("server", err))
+	}
+	defer client.Close()
+	info, err := client.Info(ctx)
+	if err != nil {
+		list = append(list, failed("server", err))
+	} else {
+		list = append(list, found("server", "answers, deployment "+info.Deployment), checkVersion(info))
+		list = append(list, checkNodes(ctx, client)...)
+		list = append(list, checkImages(ctx, client))
+	}
+	if a.flags.address == "" && a.flags.socket == "" {
+		cfg, err := a.settings()
+		if err != nil {
+			return append(list, failed("config", err))
+		}
+		list = append(list, checkDisk(cfg), checkStore(cfg))
+	}
+	return list
+}
+
+func found(what, detail string) finding { return finding{Check: what, OK: true, Detail: detail} }
+
+func failed(what string, err error) finding {
+	return finding{Check: what, Detail: err.Error(), Hint: errs.HintOf(err)}
+}
+
+func checkVersion(info api.Info) finding {
+	own := buildVersion()
+	if info.Version == own {
+		return found("version", own)
+	}
+	return found("version", "server "+info.Version+", this binary "+own+": both speak API "+api.Version)
+}
+
+// checkNodes: a node registers only after it has booted a guest, so that one
+// that is heard has proved its boundary.
+func checkNodes(ctx context.Context, c *api.Client) []finding {
+	nodes, err := c.Nodes(ctx)
+	if err != nil {
+		return []finding{failed("nodes", err)}
+	}
+	if len(nodes) == 0 {
+		return []finding{failed("nodes", errs.New(errs.Unavailable, "none has ever been heard").WithHint("start one with: billet up, or billet node"))}
+	}
+	var list []finding
+	for _, n := range nodes {
+		if n.Silent {
+			list = append(list, failed("node", errs.New(errs.Unavailable, "%s is silent since %s", n.Name, n.LastSeen.Format("2006-01-02 15:04:05")).WithHint("look at its log on that machine")))
+			continue
+		}
+		list = append(list, found("node", fmt.Sprintf("%s is heard; its %s boundary booted a probe; %d instances", n.Name, n.Driver, n.Instances)))
+	}
+	return list
+}
+
+func checkImages(ctx context.Context, c *api.Client) finding {
+	images, err := c.Images(ctx)
+	if err != nil {
+		return failed("images", err)
+	}
+	if len(images) == 0 {
+		return failed("images", errs.New(errs.NotFound, "there is none").WithHint("make one with: billet image build debian base"))
+	}
+	names := make([]string, len(images))
+	for i, img := range images {
+		names[i] = img.Name
+	}
+	return found("images", strings.Join(names, ", "))
+}
+
+func checkDisk(cfg config.Config) finding {
+	var st unix.Statfs_t
+	if err := unix.Statfs(cfg.State, &st); err != nil {
+		return failed("disk", fmt.Errorf("%s: %w", cfg.State, err))
+	}
+	free := int64(st.Bavail) * st.Bsize
+	if free < lowDisk {
+		return failed("disk", errs.New(errs.Exhausted, "%s has %s free", cfg.State, bytes(free)).WithHint("make room, or move it with --state"))
+	}
+	return found("disk", fmt.Sprintf("%s has %s free", cfg.State, bytes(free)))
+}
+
+// checkStore writes and removes a file where objects go.
+func checkStore(cfg config.Config) finding {
+	f, err := os.CreateTemp(cfg.Objects(), ".check-*")
+	if err != nil {
+		return failed("store", err)
+	}
+	_, err = f.WriteString("x")
+	if cerr := f.Close(); err == nil {
+		err = cerr
+	}
+	if rerr := os.Remove(f.Name()); err == nil {
+		err = rerr
+	}
+	if err != nil {
+		return failed("store", err)
+	}
+	return found("store", cfg.Objects()+" takes objects")
+}

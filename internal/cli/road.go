@@ -1,0 +1,62 @@
+package cli
+
+import (
+	"context"
+	"log/slog"
+	"net"
+	"sync"
+
+	"github.com/billethq/billet/internal/api"
+	"github.com/billethq/billet/internal/clock"
+	"github.com/billethq/billet/internal/errs"
+	"github.com/billethq/billet/internal/guest/execclient"
+	"github.com/billethq/billet/internal/road"
+)
+
+// way opens roads to one guest, again and again: a run that lost its road gets
+// another one. The server is asked for a ticket when the last one has expired
+// or was refused, and is not needed while one is good.
+type way struct {
+	ask func(context.Context) (api.Attachment, error)
+
+	mu   sync.Mutex
+	last api.Attachment
+}
+
+// dial implements the dial function of execclient.Config.
+func (w *way) dial(ctx context.Context) (net.Conn, error) {
+	w.mu.Lock()
+	a := w.last
+	w.mu.Unlock()
+	if a.Ticket != "" && (clock.Real{}).Now().Before(a.Expires) {
+		conn, err := road.Dial(ctx, a)
+		if err == nil || !errs.Is(err, errs.Unauthenticated) && !errs.Is(err, errs.Denied) {
+			return conn, err
+		}
+	}
+	fresh, err := w.ask(ctx)
+	if err != nil {
+		return nil, err
+	}
+	// Another instance is another machine: what ran in the first is not there.
+	if a.Instance != "" && fresh.Instance != a.Instance {
+		return nil, errs.New(errs.Stale, "the workspace has been restarted meanwhile")
+	}
+	w.mu.Lock()
+	w.last = fresh
+	w.mu.Unlock()
+	return road.Dial(ctx, fresh)
+}
+
+// guest returns the way to run commands in a workspace. It asks for the first
+// ticket at once, so that a workspace that does not run is refused before
+// anything else happens.
+func (a *app) guest(ctx context.Context, c *api.Client, name string) (*execclient.Client, error) {
+	w := &way{ask: func(ctx context.Context) (api.Attachment, error) { return c.Attach(ctx, name) }}
+	first, err := w.ask(ctx)
+	if err != nil {
+		return nil, err
+	}
+	w.last = first
+	return execclient.New(execclient.Config{Dial: w.dial, Log: slog.New(slog.DiscardHandler)})
+}

@@ -1,0 +1,66 @@
+package cli
+
+import (
+	"context"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/billethq/billet/internal/api"
+)
+
+func (a *app) token() *cobra.Command {
+	return group("token", "Work with tokens", a.tokenCreate(), a.tokenLs(), a.tokenRm())
+}
+
+func (a *app) tokenCreate() *cobra.Command {
+	var req api.CreateTokenRequest
+	c := &cobra.Command{
+		Use: "create NAME", Short: "Make a token; standard output gets its secret, once",
+		Args: arguments(1, 1),
+	}
+	f := c.Flags()
+	f.StringVar((*string)(&req.Class), "class", "", "who holds it: human, agent or ci; default: human")
+	f.StringVar((*string)(&req.Role), "role", "", "what it may call: admin, user or node; default: user")
+	f.StringVar(&req.Expires, "expires", "", "how long it opens anything, such as 720h; default: for ever")
+	json := jsonFlag(c)
+	c.RunE = a.calling(func(ctx context.Context, client *api.Client, args []string) error {
+		req.Name = args[0]
+		t, err := client.CreateToken(ctx, req)
+		if err != nil {
+			return err
+		}
+		if *json {
+			return a.printJSON(t)
+		}
+		a.note("token %s of role %s; keep it, it is not shown again", t.Name, t.Role)
+		return a.line(t.Secret)
+	})
+	return c
+}
+
+func (a *app) tokenLs() *cobra.Command {
+	c := &cobra.Command{Use: "ls", Short: "List tokens", Args: arguments(0, 0)}
+	header := []string{"NAME", "PRINCIPAL", "ROLE", "CLASS", "EXPIRES", "USED", "AGE"}
+	return listing(a, c, header, plainly((*api.Client).Tokens), func(now time.Time, t api.Token) []string {
+		expires, used := "never", "never"
+		switch {
+		case t.Expires == nil:
+		case t.Expires.Before(now):
+			expires = "expired"
+		default:
+			expires = "in " + duration(t.Expires.Sub(now))
+		}
+		if t.LastUsed != nil {
+			used = age(now, *t.LastUsed) + " ago"
+		}
+		return []string{t.Name, t.Principal, string(t.Role), string(t.Class), expires, used, age(now, t.Created)}
+	})
+}
+
+func (a *app) tokenRm() *cobra.Command {
+	return &cobra.Command{
+		Use: "rm NAME", Short: "Revoke a token", Args: arguments(1, 1),
+		RunE: a.calling(func(ctx context.Context, c *api.Client, args []string) error { return c.DeleteToken(ctx, args[0]) }),
+	}
+}

@@ -1,0 +1,21 @@
+package cli
+
+import (
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/billethq/billet/internal/api"
+)
+
+func (a *app) wsLs() *cobra.Command {
+	c := &cobra.Command{Use: "ls", Short: "List workspaces", Args: arguments(0, 0)}
+	header := []string{"NAME", "STATE", "TIER", "IMAGE", "NODE", "SAVED", "AGE", "DETAIL"}
+	return listing(a, c, header, plainly((*api.Client).Workspaces), func(now time.Time, ws api.Workspace) []string {
+		node := "-"
+		if ws.Instance != nil {
+			node = ws.Instance.Node
+		}
+		return []string{ws.Name, string(ws.State), ws.Tier, ws.Image, node, savedText(ws), age(now, ws.Created), causeText(ws)}
+	})
+}
