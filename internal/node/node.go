@@ -44,6 +44,8 @@ type Node struct {
 	id     model.NodeID
 	bootID string
 	wake   chan struct{} // capacity 1: something observed has changed
+	// projected has capacity 1: the projection has changed
+	projected chan struct{}
 
 	mu          sync.Mutex
 	supervisors map[model.InstanceID]*supervisor
@@ -74,7 +76,7 @@ func New(cfg Config) (*Node, error) {
 		return nil, err
 	}
 	n := &Node{
-		cfg: cfg, id: id, bootID: boot, wake: make(chan struct{}, 1), ready: make(chan struct{}),
+		cfg: cfg, id: id, bootID: boot, wake: make(chan struct{}, 1), projected: make(chan struct{}, 1), ready: make(chan struct{}),
 		supervisors: map[model.InstanceID]*supervisor{},
 	}
 	n.images = newImageDoor(n)

@@ -6,18 +6,14 @@ import (
 	"net"
 	"slices"
 	"sync"
-	"time"
 
 	"github.com/billethq/billet/internal/api"
-	"github.com/billethq/billet/internal/clock"
 	"github.com/billethq/billet/internal/errs"
 	"github.com/billethq/billet/internal/road"
 )
 
-// roadsEvery is how often the node compares its sessions with the projection.
-const roadsEvery = time.Second
-
-// keepRoads keeps one session to each gateway of the projection.
+// keepRoads keeps one session to each gateway of the projection, which it
+// reads again whenever an answer has brought another one.
 func (n *Node) keepRoads(ctx context.Context) {
 	var running sync.WaitGroup
 	defer running.Wait()
@@ -39,13 +35,9 @@ func (n *Node) keepRoads(ctx context.Context) {
 			running.Go(func() { n.nodeEnd(g).Run(gctx) })
 		}
 		select {
-		case <-n.ready:
-			if clock.Sleep(ctx, roadsEvery) != nil {
-				return
-			}
+		case <-n.projected:
 		case <-ctx.Done():
 			return
-		case <-time.After(roadsEvery):
 		}
 	}
 }

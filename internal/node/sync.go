@@ -111,6 +111,10 @@ func (n *Node) accept(ctx context.Context, resp api.SyncResponse, have model.Gen
 	if first {
 		close(n.ready)
 	}
+	select {
+	case n.projected <- struct{}{}:
+	default:
+	}
 	reachAccepted(old, resp)
 	n.apply(ctx, resp)
 	return nil
