@@ -6,15 +6,6 @@ SHELL := /bin/bash
 MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := build
 
-# The one list of Debian packages, each with the reason it is here.
-DEB := debootstrap   # image build debian
-DEB += e2fsprogs     # ext4 of images: mkfs.ext4, e2fsck, debugfs
-DEB += util-linux    # losetup, nsenter, unshare in tests
-DEB += mount         # mount, umount in tests
-DEB += procps        # ps in tests
-DEB += postgresql    # the ledger's second adapter, in tests
-DEB += gcc libc6-dev # the race detector
-
 # Binaries that are shipped are static, stripped and say which commit they are.
 VCS       := $(shell git rev-parse HEAD >/dev/null 2>&1 && echo true || echo false)
 GO_BUILD  := CGO_ENABLED=0 go build -trimpath -buildvcs=$(VCS) -ldflags='-s -w'
@@ -38,12 +29,12 @@ build/runsc: $(wildcard runsc/*)
 	sh runsc/build.sh $@
 
 .PHONY: deps
-deps: ## install what is missing of the Debian packages
-	@missing=; for p in $(DEB); do dpkg-query -W -f='$${Status}' "$$p" 2>/dev/null | grep -q 'ok installed' || missing+=" $$p"; done; \
-	if [ -n "$$missing" ]; then \
-		echo "installing$$missing"; export DEBIAN_FRONTEND=noninteractive; \
-		apt-get -qq update; apt-get -qq install -y --no-install-recommends $$missing >/dev/null; \
-	fi
+deps: ## install what billet needs of Debian; with the tests' needs: make test-deps
+	@bash scripts/deps.sh
+
+.PHONY: test-deps
+test-deps:
+	@bash scripts/deps.sh test
 
 .PHONY: tools
 tools: ## lint and test tools, from their own module
@@ -61,7 +52,7 @@ check: tools ## format, vet, lint and the rules of the house
 
 # Each suite runs whatever the others did; the summary decides.
 .PHONY: test
-test: deps build runsc tools ## every test; closes with "N passed, N failed, N skipped"
+test: test-deps build runsc tools ## every test; closes with "N passed, N failed, N skipped"
 	@rm -rf $(RESULTS)
 	@go -C tools test -json ./... | $(TESTSUM) -save $(RESULTS)/tools.json || true
 	@go test -json -race -p 2 -timeout 10m $(LIGHT) | $(TESTSUM) -save $(RESULTS)/unit.json || true
@@ -71,14 +62,14 @@ test: deps build runsc tools ## every test; closes with "N passed, N failed, N s
 
 .PHONY: demo
 demo: deps build runsc ## the main job, for real, with its times
-	@bash scripts/demo.sh
+	@go run ./scripts/demo
 
 .PHONY: bench
-bench: deps build runsc ## figures as ratios against a baseline of the same run (bench/README.md)
+bench: test-deps build runsc ## figures as ratios against a baseline of the same run (bench/README.md)
 	go test -run='^$$' -bench=. -p 1 -timeout 60m ./...
 
 .PHONY: soak
-soak: deps build runsc ## the same tests for long: fuzz each parser, repeat each fault
+soak: test-deps build runsc ## the same tests for long: fuzz each parser, repeat each fault
 	@SOAK=$${SOAK:-30s} bash scripts/soak.sh
 
 .PHONY: clean

@@ -85,7 +85,7 @@ func (e *postgresMissingError) Error() string { return e.why }
 func startPostgres() (*postgresServer, error) {
 	bins, _ := filepath.Glob("/usr/lib/postgresql/*/bin")
 	if len(bins) == 0 {
-		return nil, &postgresMissingError{"nothing in /usr/lib/postgresql; `make deps` installs it"}
+		return nil, &postgresMissingError{"nothing in /usr/lib/postgresql; `make test-deps` installs it"}
 	}
 	account, err := user.Lookup("postgres")
 	if err != nil {

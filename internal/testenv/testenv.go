@@ -62,7 +62,7 @@ func NeedBinary(t testing.TB, name string) string {
 	t.Helper()
 	path, err := exec.LookPath(name)
 	if err != nil {
-		need(t, name, "not on PATH; `make deps` installs it")
+		need(t, name, "not on PATH; `make test-deps` installs it")
 	}
 	return path
 }

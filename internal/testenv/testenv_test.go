@@ -47,7 +47,7 @@ func TestNeedBinary_SkipsInTheFixedForm(t *testing.T) {
 		defer func() { _ = recover() }()
 		NeedBinary(f, "billet-no-such-program")
 	}()
-	if want := "testenv: need billet-no-such-program: not on PATH; `make deps` installs it"; f.skipped != want {
+	if want := "testenv: need billet-no-such-program: not on PATH; `make test-deps` installs it"; f.skipped != want {
 		t.Errorf("skip message\n got %q\nwant %q", f.skipped, want)
 	}
 	if path := NeedBinary(t, "sh"); !filepath.IsAbs(path) {
