@@ -31,7 +31,7 @@ func rules() []rule {
 		{"names", "a package named after nothing collects everything", checkNames},
 		{"size", "a file has one subject; a long one has several, or a reason", checkSize},
 		{"clock", "time comes from one clock, so that a test can own it", checkClock},
-		{"sleep", "a test that sleeps hopes; it waits on a condition, a channel or synctest's time", checkSleep},
+		{"sleep", "a test that sleeps hopes; it waits by a channel, synctest's time or, for other processes, testenv.Await", checkSleep},
 		{"logger", "a logger is passed in, so that tests can read it and its records carry who speaks", checkLogger},
 		{"messages", "an error reads as one sentence after it was wrapped: it says what was being done", checkMessages},
 		{"lists", "a constant that its list forgot is seen by no test that goes through the list", checkLists},

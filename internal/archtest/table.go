@@ -149,7 +149,10 @@ func realClock() exceptions {
 
 // sleepers are test files that may sleep outside a synctest bubble.
 func sleepers() exceptions {
-	return exceptions{{"internal/driver/gvisor/fault_test.go", "kills at moments spread over a start: the moment is the case"}}
+	return exceptions{
+		{"internal/driver/gvisor/fault_test.go", "kills at moments spread over a start: the moment is the case"},
+		{"internal/image/ext4/ext4_test.go", "lets the clock show another second: the time is what must not get into an image"},
+	}
 }
 
 // kindTables are the places that give every kind of error an answer.

@@ -2,6 +2,7 @@ package testenv
 
 import (
 	"database/sql"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -9,6 +10,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	_ "github.com/jackc/pgx/v5/stdlib"
@@ -29,6 +31,11 @@ func (f *fakeTB) Setenv(k, v string)        { f.TB.Setenv(k, v) }
 func (f *fakeTB) TempDir() string           { return f.dir }
 func (f *fakeTB) Cleanup(fn func())         { f.cleanups = append(f.cleanups, fn) }
 func (f *fakeTB) Errorf(s string, a ...any) { f.errors = append(f.errors, fmt.Sprintf(s, a...)) }
+
+func (f *fakeTB) Fatalf(s string, a ...any) {
+	f.Errorf(s, a...)
+	panic(f)
+}
 
 func (f *fakeTB) Skipf(s string, a ...any) {
 	f.skipped = fmt.Sprintf(s, a...)
@@ -53,6 +60,30 @@ func TestNeedBinary_SkipsInTheFixedForm(t *testing.T) {
 	if path := NeedBinary(t, "sh"); !filepath.IsAbs(path) {
 		t.Errorf("path of sh is %q, want an absolute one", path)
 	}
+}
+
+func TestAwait(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		looks := 0
+		Await(t, time.Minute, func() error {
+			if looks++; looks < 5 {
+				return errors.New("not yet")
+			}
+			return nil
+		})
+		if looks != 5 {
+			t.Errorf("looked %d times, want 5", looks)
+		}
+		f := &fakeTB{TB: t}
+		start := time.Now()
+		func() {
+			defer func() { _ = recover() }()
+			Await(f, time.Minute, func() error { return errors.New("the door is shut") })
+		}()
+		if took := time.Since(start); len(f.errors) != 1 || !strings.HasSuffix(f.errors[0], "the door is shut") || took > time.Minute+awaitPause {
+			t.Errorf("errors %q after %s, want the last one after a minute", f.errors, took)
+		}
+	})
 }
 
 func TestTmpfsDir_Fills(t *testing.T) {
