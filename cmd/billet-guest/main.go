@@ -10,6 +10,7 @@ import (
 	"runtime/debug"
 
 	"github.com/billethq/billet/internal/guest/agent"
+	"github.com/billethq/billet/internal/guest/archive"
 	"github.com/billethq/billet/internal/guest/guestpath"
 )
 
@@ -34,6 +35,10 @@ func run(args []string) error {
 		return serve(socket)
 	case args[0] == "serve" && len(args) == 2:
 		return serve(args[1])
+	case args[0] == "pack" && len(args) > 1:
+		return archive.Pack(os.Stdout, args[1:], func(err error) { fmt.Fprintln(os.Stderr, "billet-guest:", err) })
+	case args[0] == "unpack" && len(args) == 2:
+		return archive.Unpack(os.Stdin, args[1])
 	case args[0] == "version" && len(args) == 1:
 		fmt.Println(version())
 		return nil

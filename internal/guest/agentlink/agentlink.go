@@ -99,14 +99,21 @@ func listen(dir string) (*net.UnixListener, error) {
 }
 
 // Close ends the session and stops listening. The socket stays: its name may
-// already be another link's.
+// already be another link's. Closing again does nothing.
 func (k *Link) Close() error {
 	k.mu.Lock()
-	close(k.closed)
-	k.set(nil)
+	select {
+	case <-k.closed:
+	default:
+		close(k.closed)
+		k.set(nil)
+	}
 	k.mu.Unlock()
 	err := k.listener.Close()
 	k.done.Wait()
+	if errors.Is(err, net.ErrClosed) {
+		return nil
+	}
 	return err
 }
 

@@ -76,8 +76,8 @@ type Command struct {
 }
 
 // Run runs cmd and returns its exit code, 128 plus the number of the signal
-// that ended it, 127 or 126 with an error when it could not be executed, and
-// otherwise -1 with an error. An error that leaves the process running says so.
+// that ended it, also with an error if Stdin had one, 127 or 126 with an error
+// when it could not be executed, and otherwise -1 with an error. An error that leaves the process running says so.
 // The end of ctx ends the run and not the process.
 func (c *Client) Run(ctx context.Context, cmd Command) (int, error) {
 	if len(cmd.Args) == 0 {

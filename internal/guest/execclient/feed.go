@@ -20,8 +20,11 @@ import (
 
 const (
 	// pieceSize bounds the input of one call, and with the round trip its
-	// throughput: 1 MiB is 50 MB/s at 20 ms.
-	pieceSize = 1 << 20
+	// throughput: 1 MiB is 50 MB/s at 20 ms. A call that fails is repeated with
+	// half, down to leastPiece, so that a road which breaks again and again
+	// still carries some.
+	pieceSize  = 1 << 20
+	leastPiece = 4 << 10
 	// ackEvery is how much output is received before it is acknowledged: a
 	// quarter of what the agent sends ahead, so that it need not stop.
 	ackEvery = guest.ReplayBytes / 4
@@ -46,11 +49,14 @@ func (r *run) feed(ctx context.Context) {
 		if err != nil && r.cmd.PTY != nil && errors.Is(err, io.EOF) {
 			piece = append(piece, eot)
 		}
-		if len(piece) > 0 && !r.retry(ctx, func(ctx context.Context) error { return r.input(ctx, at, piece) }) {
+		if !r.send(ctx, at, piece) {
 			return
 		}
 		at += int64(len(piece))
 		if err != nil {
+			if !errors.Is(err, io.EOF) && ctx.Err() == nil {
+				r.inputErr = err
+			}
 			break
 		}
 	}
@@ -60,6 +66,27 @@ func (r *run) feed(ctx context.Context) {
 			return err
 		})
 	}
+}
+
+// send passes one piece on, in as many calls as it takes, and reports success.
+func (r *run) send(ctx context.Context, at int64, piece []byte) bool {
+	limit := pieceSize
+	for len(piece) > 0 {
+		var n int
+		sent := r.retry(ctx, func(ctx context.Context) error {
+			n = min(len(piece), limit)
+			err := r.input(ctx, at, piece[:n])
+			if err != nil {
+				limit = max(limit/2, leastPiece)
+			}
+			return err
+		})
+		if !sent {
+			return false
+		}
+		piece, at = piece[n:], at+int64(n)
+	}
+	return true
 }
 
 func (r *run) input(ctx context.Context, at int64, data []byte) error {
@@ -120,6 +147,7 @@ func (r *run) retry(ctx context.Context, f func(context.Context) error) bool {
 			r.client.cfg.Log.Debug("exec_call_refused", "error", err)
 			return false
 		}
+		r.client.cfg.Log.Debug("exec_call_lost", "error", err)
 		if clock.Sleep(ctx, clock.Jitter(wait)) != nil {
 			return false
 		}

@@ -51,6 +51,8 @@ type run struct {
 	offset  int64 // bytes of output received and written
 	lastSig time.Time
 	end     *pb.ProcessEvent_EndEvent
+
+	inputErr error // of Stdin; set by feed, read after it
 }
 
 func newRun(c *Client, cmd Command) *run {
@@ -86,10 +88,14 @@ func (r *run) run(ctx context.Context) (int, error) {
 		return r.failed(ctx, err)
 	}
 	r.acks.last(ctx, r.offset)
+	code := int(r.end.GetExitCode())
 	if r.end.Signal != nil {
-		return 128 + int(r.end.GetSignal()), nil
+		code = 128 + int(r.end.GetSignal())
 	}
-	return int(r.end.GetExitCode()), nil
+	if r.inputErr != nil {
+		return code, fmt.Errorf("read input of %q: %w", r.cmd.Args[0], r.inputErr)
+	}
+	return code, nil
 }
 
 // follow receives events until the end, over as many streams as it takes.

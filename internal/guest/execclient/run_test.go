@@ -9,10 +9,11 @@ import (
 
 	"github.com/billethq/billet/internal/errs"
 	"github.com/billethq/billet/internal/guest/execclient"
+	"github.com/billethq/billet/internal/guest/guesttest"
 )
 
 func TestRun_OutputAndExitCode(t *testing.T) {
-	w := newWorld(t)
+	w := guesttest.New(t)
 	for _, c := range []struct {
 		script, out, err string
 		code             int
@@ -26,7 +27,7 @@ func TestRun_OutputAndExitCode(t *testing.T) {
 		{`printf '\000\377\r\n'`, "\x00\xff\r\n", "", 0},
 	} {
 		var stdout, stderr bytes.Buffer
-		code, err := w.client().Run(patient(t), execclient.Command{
+		code, err := w.Client().Run(guesttest.Context(t), execclient.Command{
 			Args: []string{"/bin/sh", "-c", c.script}, User: "root", Stdout: &stdout, Stderr: &stderr,
 		})
 		if err != nil || code != c.code {
@@ -39,7 +40,7 @@ func TestRun_OutputAndExitCode(t *testing.T) {
 }
 
 func TestRun_CannotExecute(t *testing.T) {
-	w := newWorld(t)
+	w := guesttest.New(t)
 	for _, c := range []struct {
 		cmd  execclient.Command
 		code int
@@ -57,7 +58,7 @@ func TestRun_CannotExecute(t *testing.T) {
 		if c.cmd.User == "" {
 			c.cmd.User = "root"
 		}
-		code, err := w.client().Run(patient(t), c.cmd)
+		code, err := w.Client().Run(guesttest.Context(t), c.cmd)
 		if code != c.code || !errs.Is(err, c.kind) || !strings.Contains(err.Error(), c.text) {
 			t.Errorf("%+v: code %d, kind %s, %v; want %d, %s, %q", c.cmd, code, errs.KindOf(err), err, c.code, c.kind, c.text)
 		}

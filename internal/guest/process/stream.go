@@ -22,8 +22,11 @@ const (
 	// headerTimeout is the Connect protocol's. On Start it is also the
 	// contract's time limit for the process itself.
 	headerTimeout = "Connect-Timeout-Ms"
-	// chunkSize bounds the bytes of one data event.
-	chunkSize = 64 << 10
+	// firstChunk and lastChunk bound the bytes of one data event. A stream
+	// begins with small ones that grow, so that a road which breaks again and
+	// again still carries some to their end.
+	firstChunk = 4 << 10
+	lastChunk  = 64 << 10
 )
 
 // Start runs a command and streams its events. The process outlives the stream.
@@ -121,10 +124,10 @@ func (s *Service) start(req *connect.Request[pb.StartRequest], name string, limi
 func (s *Service) events(ctx context.Context, p *proc, r *reader, every time.Duration, send func(*pb.ProcessEvent) error) error {
 	defer p.out.detach(r)
 	err := send(&pb.ProcessEvent{Event: &pb.ProcessEvent_Start{Start: &pb.ProcessEvent_StartEvent{Pid: p.pid}}})
-	for err == nil {
+	for size := firstChunk; err == nil; {
 		wait, cancel := context.WithTimeout(ctx, every)
 		var c chunk
-		c, err = p.out.next(wait, r, chunkSize)
+		c, err = p.out.next(wait, r, size)
 		cancel()
 		switch {
 		case errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil:
@@ -139,6 +142,7 @@ func (s *Service) events(ctx context.Context, p *proc, r *reader, every time.Dur
 		default:
 			if err = send(dataEvent(c)); err == nil {
 				p.out.sent(r, false)
+				size = min(2*size, lastChunk)
 			}
 		}
 	}
