@@ -233,12 +233,14 @@ func finish(t *tree.Tree) error {
 	return nil
 }
 
+const diskName = "disk.ext4"
+
 func (j *job) format(ctx context.Context, t *tree.Tree) (string, error) {
 	dir, err := j.work.dir("format")
 	if err != nil {
 		return "", err
 	}
-	path := j.work.path("disk.ext4")
+	path := j.work.path(diskName)
 	total := t.Usage(1).Bytes
 	j.report.begin(StageFormatting, total)
 	err = ext4.Write(ctx, t, ext4.Image{Path: path, Size: j.req.Disk, Dir: dir}, func(done int64) { j.report.at(min(done, total)) })

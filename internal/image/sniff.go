@@ -197,7 +197,8 @@ const headerAllowance = 2 << 30
 // contents have to fit.
 func (j *job) open(r io.Reader) (io.ReadCloser, string, error) {
 	inner, name, err := unpacked(origin{r})
-	if errors.Is(err, io.ErrUnexpectedEOF) {
+	var known *errs.Error
+	if errors.Is(err, io.ErrUnexpectedEOF) && !errors.As(err, &known) {
 		return nil, "", errs.New(errs.Invalid, "the input is cut short at its beginning").WithHint("fetch or make it again")
 	}
 	if err != nil {

@@ -3,10 +3,8 @@ package ext4
 import (
 	"io"
 	"sync"
-	"syscall"
 
 	"github.com/hanwen/go-fuse/v2/fuse"
-	"golang.org/x/sys/unix"
 
 	"github.com/billethq/billet/internal/image/tree"
 )
@@ -14,13 +12,15 @@ import (
 // served shows a tree as a read-only FUSE file system. The id of a node is its
 // place in nodes plus one, so the root is FUSE's root.
 type served struct {
-	fuse.RawFileSystem // refuses what is not defined here
-	tree               *tree.Tree
-	nodes              []*tree.Node
-	links              []int
-	ids                map[*tree.Node]uint64
-	names              map[*tree.Node][]string // of directories, sorted
-	xattrs             bool
+	// What is not defined here is answered by "no such function", which the
+	// kernel remembers: from then on it opens, closes and seeks without asking.
+	fuse.RawFileSystem
+	tree   *tree.Tree
+	nodes  []*tree.Node
+	links  []int
+	ids    map[*tree.Node]uint64
+	names  map[*tree.Node][]string // of directories, sorted
+	xattrs bool
 
 	mu       sync.Mutex
 	progress func(int64)
@@ -119,8 +119,6 @@ func (s *served) Readlink(_ <-chan struct{}, h *fuse.InHeader) ([]byte, fuse.Sta
 	return []byte(s.node(h.NodeId).Target), fuse.OK
 }
 
-func (s *served) Access(<-chan struct{}, *fuse.AccessIn) fuse.Status { return fuse.OK }
-
 func (s *served) GetXAttr(_ <-chan struct{}, h *fuse.InHeader, name string, dest []byte) (uint32, fuse.Status) {
 	for _, x := range s.node(h.NodeId).Xattrs {
 		if x.Name == name {
@@ -145,13 +143,6 @@ func fill(dest, value []byte) (uint32, fuse.Status) {
 	return uint32(copy(dest, value)), fuse.OK
 }
 
-func (s *served) Open(_ <-chan struct{}, in *fuse.OpenIn, out *fuse.OpenOut) fuse.Status {
-	if in.Flags&unix.O_ACCMODE != unix.O_RDONLY {
-		return fuse.EROFS
-	}
-	return fuse.OK
-}
-
 func (s *served) Read(_ <-chan struct{}, in *fuse.ReadIn, buf []byte) (fuse.ReadResult, fuse.Status) {
 	n, err := s.tree.Open(s.node(in.NodeId)).ReadAt(buf, int64(in.Offset))
 	s.mu.Lock()
@@ -166,8 +157,6 @@ func (s *served) Read(_ <-chan struct{}, in *fuse.ReadIn, buf []byte) (fuse.Read
 	}
 	return fuse.ReadResultData(buf[:n]), fuse.OK
 }
-
-func (s *served) OpenDir(<-chan struct{}, *fuse.OpenIn, *fuse.OpenOut) fuse.Status { return fuse.OK }
 
 func (s *served) ReadDir(_ <-chan struct{}, in *fuse.ReadIn, out *fuse.DirEntryList) fuse.Status {
 	dir := s.node(in.NodeId)
@@ -198,8 +187,4 @@ func (s *served) ReadDirPlus(_ <-chan struct{}, in *fuse.ReadIn, out *fuse.DirEn
 func (s *served) StatFs(_ <-chan struct{}, _ *fuse.InHeader, out *fuse.StatfsOut) fuse.Status {
 	*out = fuse.StatfsOut{Bsize: blockSize, NameLen: 255}
 	return fuse.OK
-}
-
-func (s *served) Lseek(<-chan struct{}, *fuse.LseekIn, *fuse.LseekOut) fuse.Status {
-	return fuse.Status(syscall.ENOSYS) // the kernel then takes files to be all data
 }

@@ -65,7 +65,7 @@ func (s *Spool) Add(r io.Reader, size int64) (Extent, error) {
 // write leaves zeros out: they read back as such because the file is extended
 // past them by the next content or by Seal.
 func (s *Spool) write(p []byte, off int64) error {
-	if len(bytes.TrimLeft(p, "\x00")) == 0 {
+	if p[0] == 0 && bytes.Equal(p[:len(p)-1], p[1:]) {
 		return nil
 	}
 	_, err := s.file.WriteAt(p, off)
