@@ -79,12 +79,14 @@ type layers struct {
 }
 
 type counters struct {
-	fills  atomic.Int64
-	stalls atomic.Int64
+	reads, writes, flushes, fills, stalls atomic.Int64
 }
 
 // Stats counts what happened since Open, and what is held now.
 type Stats struct {
+	Reads       int64 // calls of ReadAt
+	Writes      int64 // of WriteAt and Zero
+	Flushes     int64
 	Fills       int64 // pages read from below because a write covered a part of one
 	Stalls      int64 // times that a read waited for a store that did not answer
 	ActivePages int64
@@ -137,6 +139,8 @@ func (d *Device) openLayers(base *volume.Manifest) error {
 		return err
 	}
 	switch {
+	case s.Fresh: // whatever it stood on, nothing is in it
+		return d.create(base)
 	case s.Base == d.cfg.Root:
 	case s.Pending != nil && s.Pending.Root == d.cfg.Root:
 		// The commit was acknowledged to a node or process that is gone.
@@ -166,7 +170,7 @@ func (d *Device) openLayers(base *volume.Manifest) error {
 }
 
 func (d *Device) create(base *volume.Manifest) error {
-	s := state{Version: stateVersion, Base: d.cfg.Root, Active: 1}
+	s := state{Version: stateVersion, Base: d.cfg.Root, Active: 1, Fresh: true}
 	active, err := overlay.Create(d.cfg.Dir, overlayName(s.Active), d.cfg.Size)
 	if err != nil {
 		return err
@@ -179,6 +183,9 @@ func (d *Device) create(base *volume.Manifest) error {
 	d.layers.Store(&layers{active: active, base: base})
 	return nil
 }
+
+// Fresh reports whether no guest has written to the device yet.
+func (d *Device) Fresh() bool { return d.state.Load().Fresh }
 
 // Close ends the reads that wait for the store and closes the files, without
 // flushing: whoever wants that calls Flush first.
@@ -208,7 +215,7 @@ func (d *Device) Root() model.Root {
 // Stats returns the counters.
 func (d *Device) Stats() Stats {
 	l := d.layers.Load()
-	s := Stats{Fills: d.fills.Load(), Stalls: d.stalls.Load(), ActivePages: l.active.PageCount()}
+	s := Stats{Reads: d.reads.Load(), Writes: d.writes.Load(), Flushes: d.flushes.Load(), Fills: d.fills.Load(), Stalls: d.stalls.Load(), ActivePages: l.active.PageCount()}
 	if l.sealed != nil {
 		s.SealedPages = l.sealed.PageCount()
 	}
@@ -220,11 +227,13 @@ func (d *Device) Stats() Stats {
 // as long as the device is open: an error would make the guest's file system
 // give up a disk that is whole.
 func (d *Device) ReadAt(p []byte, off int64) error {
+	d.reads.Add(1)
 	return d.report(d.withLayers(func(l *layers) error { return d.readLayers(l, true, p, off, volume.Guest) }))
 }
 
 // Flush makes every write that returned before the call durable.
 func (d *Device) Flush() error {
+	d.flushes.Add(1)
 	return d.report(d.withLayers(func(l *layers) error { return l.active.Flush() }))
 }
 

@@ -128,12 +128,31 @@ func (d *Device) uploadedManifest(root model.Root) (*volume.Manifest, error) {
 // journal superblock and what lies between. A replayed journal writes more.
 const maxQuiet = 64
 
-// Settle says that no guest has written yet: whatever the active overlay holds
-// was written by mounting (or, after a clean Quiesced, by unmounting) the file
-// system. As long as no other page is written there is nothing to save: every
-// change that matters also changes a page of the journal, of a file or of a
-// directory. Without this, starting and stopping an idle workspace would
-// upload a block and a root each time.
+// Begin says that the guest may write from now on: what it flushes is kept.
+// settle is as Settle.
+func (d *Device) Begin(settle bool) error {
+	if settle {
+		d.Settle()
+	}
+	d.steps.Lock()
+	defer d.steps.Unlock()
+	if err := d.layers.Load().active.Flush(); err != nil {
+		return err
+	}
+	s := *d.state.Load()
+	s.Fresh = false
+	if err := s.save(d.cfg.Dir); err != nil {
+		return err
+	}
+	d.state.Store(&s)
+	return nil
+}
+
+// Settle says that whatever the active overlay holds was written by mounting,
+// or by unmounting after it was found clean. As long as no other page is
+// written there is nothing to save: every change that matters also changes a
+// page of the journal, of a file or of a directory. Without this, starting and
+// stopping an idle workspace would upload a block and a root each time.
 func (d *Device) Settle() {
 	d.steps.Lock()
 	defer d.steps.Unlock()

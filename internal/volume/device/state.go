@@ -25,6 +25,10 @@ type state struct {
 	Base    model.Root `json:"base"`
 	Active  uint64     `json:"active"`           // number of the active overlay
 	Sealed  uint64     `json:"sealed,omitempty"` // 0: none
+	// Fresh: no guest has written yet, the active overlay holds what preparing
+	// the file system wrote. It is thrown away by a reopen: preparing may have
+	// been cut off half way.
+	Fresh bool `json:"fresh,omitempty"`
 	// Consistency of the sealed overlay.
 	Consistency volume.Consistency `json:"consistency,omitempty"`
 	// Upload is the newest upload of the sealed overlay that was begun. A

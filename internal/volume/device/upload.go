@@ -126,27 +126,34 @@ func newComposer(d *Device, l *layers) *composer {
 	return &composer{d: d, l: l, known: l.base.Entries(), changed: make(map[int64]volume.Entry)}
 }
 
-// run composes every block with sealed pages, the one written longest ago
-// first: a block that is being written again and again is then the last to be
-// read, while the guest is busy with it.
-func (w *composer) run(ctx context.Context) error {
+// order lists the blocks with sealed pages, the one written longest ago first:
+// it is the least likely to be written, and thereby stored, again soon.
+func (w *composer) order() []int64 {
 	type written struct {
 		block int64
 		last  uint32
 	}
-	var order []written
+	var list []written
 	for block, last := range w.l.sealed.Written() {
-		order = append(order, written{block, last})
+		list = append(list, written{block, last})
 	}
-	slices.SortStableFunc(order, func(a, b written) int { return cmp.Compare(a.last, b.last) })
+	slices.SortStableFunc(list, func(a, b written) int { return cmp.Compare(a.last, b.last) })
+	blocks := make([]int64, len(list))
+	for i, b := range list {
+		blocks[i] = b.block
+	}
+	return blocks
+}
 
+// run composes every block with sealed pages.
+func (w *composer) run(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
 	queue := make(chan int64)
 	g.Go(func() error {
 		defer close(queue)
-		for _, o := range order {
+		for _, block := range w.order() {
 			select {
-			case queue <- o.block:
+			case queue <- block:
 			case <-ctx.Done():
 				return context.Cause(ctx)
 			}

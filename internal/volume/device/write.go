@@ -8,6 +8,7 @@ import (
 // the overlay does not hold is first completed from below, which may fetch a
 // block. A full host disk is ENOSPC (see IsFull).
 func (d *Device) WriteAt(p []byte, off int64) error {
+	d.writes.Add(1)
 	for len(p) > 0 {
 		n, err := d.writeSome(p, off)
 		if err != nil {
@@ -73,6 +74,7 @@ func (d *Device) tryFilled(l *layers, page []byte, start int64) (bool, error) {
 
 // Zero makes a range read as zeros and frees the space under it.
 func (d *Device) Zero(off, n int64) error {
+	d.writes.Add(1)
 	for n > 0 {
 		step := n
 		if in := off % volume.PageSize; in != 0 || n < volume.PageSize {
@@ -90,9 +92,6 @@ func (d *Device) Zero(off, n int64) error {
 	}
 	return nil
 }
-
-// Discard forgets a range, which then reads as zeros.
-func (d *Device) Discard(off, n int64) error { return d.Zero(off, n) }
 
 func (d *Device) zeroPages(off, n int64) error {
 	d.mu.RLock()

@@ -1,11 +1,13 @@
 package mount
 
 import (
+	"bytes"
+	"context"
 	"encoding/binary"
 	"errors"
 	"fmt"
 	"os"
-	"unsafe"
+	"os/exec"
 
 	"golang.org/x/sys/unix"
 
@@ -23,13 +25,15 @@ const (
 
 // Requests that golang.org/x/sys/unix has no name for.
 const (
-	ext4IOCResizeFS = 0x40086610 // _IOW('f', 16, __u64)
-	fiFreeze        = 0xc0045877 // _IOWR('X', 119, int)
-	fiThaw          = 0xc0045878 // _IOWR('X', 120, int)
+	fiFreeze = 0xc0045877 // _IOWR('X', 119, int)
+	fiThaw   = 0xc0045878 // _IOWR('X', 120, int)
 )
 
 // superblock is the little that has to be known before mounting.
-type superblock struct{ blocks uint64 }
+type superblock struct {
+	blocks uint64
+	dirty  bool // the journal has to be replayed
+}
 
 const ext4BlockSize = 4096
 
@@ -50,20 +54,32 @@ func readSuperblock(dev *os.File) (superblock, error) {
 	if binary.LittleEndian.Uint32(raw[0x60:])&0x80 != 0 { // 64bit
 		blocks |= uint64(binary.LittleEndian.Uint32(raw[0x150:])) << 32
 	}
-	return superblock{blocks: blocks}, nil
+	return superblock{blocks: blocks, dirty: binary.LittleEndian.Uint32(raw[0x60:])&0x4 != 0}, nil
 }
 
-// grow makes the mounted file system as large as the device, online. Each step
-// is a transaction of the kernel's: interrupted, the next mount goes on.
-func grow(dir *os.File, sb superblock, size int64) (bool, error) {
-	want := uint64(size / ext4BlockSize)
-	if sb.blocks >= want {
-		return false, nil
+// grow makes a file system as large as its device, before it is mounted. It is
+// not done online, which takes a capability (CAP_SYS_RESOURCE) that root does
+// not have everywhere. Interrupted, it leaves nothing that can be used.
+func grow(ctx context.Context, loop *os.File, dir string, sb superblock) error {
+	if sb.dirty {
+		// As after a power cut: the journal is replayed by mounting.
+		if err := unix.Mount(loop.Name(), dir, "ext4", ext4Flags, ext4Options); err != nil {
+			return fmt.Errorf("mount %s to replay its journal: %w", loop.Name(), err)
+		}
+		if err := unix.Unmount(dir, 0); err != nil {
+			return fmt.Errorf("unmount %s: %w", dir, err)
+		}
 	}
-	if err := ioctlPtr(dir, ext4IOCResizeFS, unsafe.Pointer(&want)); err != nil {
-		return false, fmt.Errorf("grow file system from %d to %d blocks: %w", sb.blocks, want, err)
+	// -f: it would have the disk checked first, as it does not know that
+	// every block was verified.
+	text, err := exec.CommandContext(ctx, "resize2fs", "-f", loop.Name()).CombinedOutput()
+	if errors.Is(err, exec.ErrNotFound) {
+		return errs.Wrap(errs.Unsupported, err, "grow file system").(*errs.Error).WithHint("install e2fsprogs on this host")
 	}
-	return true, nil
+	if err != nil {
+		return fmt.Errorf("grow file system: %w: %s", err, bytes.TrimSpace(text))
+	}
+	return nil
 }
 
 // sampleFiles are looked for so that one can be opened; see sample.
@@ -122,10 +138,3 @@ func syncDisk(dir *os.File) error {
 }
 
 func ioctlInt(f *os.File, req uint) error { return unix.IoctlSetInt(int(f.Fd()), req, 0) }
-
-func ioctlPtr(f *os.File, req uint, arg unsafe.Pointer) error {
-	if _, _, errno := unix.Syscall(unix.SYS_IOCTL, f.Fd(), uintptr(req), uintptr(arg)); errno != 0 {
-		return errno
-	}
-	return nil
-}

@@ -1,6 +1,7 @@
 package mount
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"io"
@@ -78,7 +79,7 @@ func Helper(order Order, in io.Reader, out io.Writer) int {
 	}
 	switch {
 	case order.Mount != nil:
-		m, err := mountDisk(*order.Mount)
+		m, err := mountDisk(context.Background(), *order.Mount)
 		send(answer{Mounted: &m}, err)
 		_, _ = io.Copy(io.Discard, in) // until the server has the namespace
 	case order.Unmount != nil:

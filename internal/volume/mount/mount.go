@@ -18,6 +18,7 @@
 package mount
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -42,7 +43,10 @@ type MountRequest struct {
 	Disk string `json:"disk"` // the file to put a loop device over
 	Dir  string `json:"dir"`  // where to mount
 	Tag  string `json:"tag"`  // of the loop device; at most 63 bytes
-	Size int64  `json:"size"` // of the device: a smaller file system grows to it
+	Size int64  `json:"size"` // of the device
+	// Grow a file system that is smaller than the device. Only for a disk that
+	// can be made again when the process ends half way.
+	Grow bool `json:"grow"`
 }
 
 // Mounted says what was made.
@@ -51,13 +55,12 @@ type Mounted struct {
 	Grown bool   `json:"grown"` // the file system was made larger
 	// How long the steps took.
 	Attach time.Duration `json:"attach"`
-	Mount  time.Duration `json:"mount"`
 	Grow   time.Duration `json:"grow"`
-	Sync   time.Duration `json:"sync"`
+	Mount  time.Duration `json:"mount"`
 }
 
-// mountDisk attaches, mounts and grows. When it fails nothing is left.
-func mountDisk(req MountRequest) (Mounted, error) {
+// mountDisk attaches, grows and mounts. When it fails nothing is left.
+func mountDisk(ctx context.Context, req MountRequest) (Mounted, error) {
 	var out Mounted
 	lap := stopwatch()
 	loop, err := attach(req.Disk, req.Tag)
@@ -65,33 +68,31 @@ func mountDisk(req MountRequest) (Mounted, error) {
 		return out, err
 	}
 	defer loop.Close() // the mount keeps the device; without one it detaches
-	out.Loop, out.Attach = loop.Name(), lap()
+	out.Loop = loop.Name()
 	sb, err := readSuperblock(loop)
 	if err != nil {
 		return out, err
 	}
+	out.Attach = lap()
+	if req.Grow && sb.blocks < uint64(req.Size/ext4BlockSize) {
+		if err := grow(ctx, loop, req.Dir, sb); err != nil {
+			return out, err
+		}
+		out.Grown = true
+	}
+	out.Grow = lap()
 	if err := unix.Mount(out.Loop, req.Dir, "ext4", ext4Flags, ext4Options); err != nil {
 		return out, fmt.Errorf("mount %s at %s: %w", out.Loop, req.Dir, err)
 	}
+	err = within(req.Dir, func(dir *os.File) error {
+		sample(dir)
+		return syncDisk(dir)
+	})
 	out.Mount = lap()
-	if err := prepare(req, sb, &out, lap); err != nil {
+	if err != nil {
 		return out, errors.Join(err, unix.Unmount(req.Dir, 0))
 	}
 	return out, nil
-}
-
-// prepare does what is due between the mount and the first guest.
-func prepare(req MountRequest, sb superblock, out *Mounted, lap func() time.Duration) error {
-	return within(req.Dir, func(dir *os.File) (err error) {
-		if out.Grown, err = grow(dir, sb, req.Size); err != nil {
-			return err
-		}
-		out.Grow = lap()
-		sample(dir)
-		err = syncDisk(dir)
-		out.Sync = lap()
-		return err
-	})
 }
 
 func stopwatch() func() time.Duration {

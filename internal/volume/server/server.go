@@ -54,7 +54,10 @@ func (s *server) status() protocol.Status {
 	st := protocol.Status{
 		Process: s.process, Root: s.dev.Root(), Size: s.dev.Size(), Sealed: s.dev.Sealed(),
 		Mounted: s.isMounted(), Faults: s.faults.all(),
-		Counters: protocol.Counters{Fills: held.Fills, Stalls: held.Stalls, Fetch: s.fetcher.Stats(), Cache: s.cache.Stats()},
+		Counters: protocol.Counters{
+			Reads: held.Reads, Writes: held.Writes, Flushes: held.Flushes, Fills: held.Fills, Stalls: held.Stalls,
+			Fetch: s.fetcher.Stats(), Cache: s.cache.Stats(),
+		},
 	}
 	if !s.dev.Clean() {
 		st.UnsavedBytes = (held.ActivePages + held.SealedPages) * volume.PageSize

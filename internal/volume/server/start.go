@@ -145,9 +145,9 @@ func (s *server) mount(ctx context.Context, steps *stepper) error {
 	s.parts.push(file.Close)
 	steps.done("serve")
 	failpoint.Reach(failpoint.CreateVolume)
-	fresh := s.dev.Clean()
 	ns, made, err := s.mounter.Mount(ctx, mount.MountRequest{
 		Disk: file.Path(), Dir: s.place.RootFS(), Tag: protocol.Tag(s.cfg.Instance), Size: s.cfg.Size,
+		Grow: s.dev.Fresh(),
 	})
 	if err != nil {
 		return err
@@ -156,13 +156,17 @@ func (s *server) mount(ctx context.Context, steps *stepper) error {
 	s.ns.Store(ns)
 	s.parts.push(func() error { return s.unmountDisk(context.Background()) })
 	steps.add("attach", made.Attach)
-	steps.add("mount", made.Mount)
 	steps.add("grow", made.Grow)
-	steps.add("sync", made.Sync)
+	steps.add("mount", made.Mount)
 	steps.last = time.Now()
 	s.process.Loop = made.Loop
-	if fresh && !made.Grown {
-		s.dev.Settle()
+	if s.dev.Fresh() {
+		// A file system that has grown is worth a snapshot: the next start
+		// need not do it again.
+		if err := s.dev.Begin(!made.Grown); err != nil {
+			return err
+		}
+		steps.done("begin")
 	}
 	failpoint.Reach(failpoint.CreateMounted)
 	return nil
