@@ -59,9 +59,10 @@ func adapters() []string {
 	return []string{"internal/driver/*", "internal/ledger/*", "internal/blob/*"}
 }
 
-// testOnly are the packages that only tests import.
+// testOnly are the packages that no shipped binary holds.
 func testOnly() exceptions {
 	return exceptions{
+		{"scripts", "programs that a person runs from the tree"},
 		{"internal/archtest", "the rules of the house"},
 		{"internal/testenv", "what a test needs of its machine"},
 		{"internal/sim", "the simulator"},
