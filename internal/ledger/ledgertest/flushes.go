@@ -35,7 +35,7 @@ func testFlush(f *fixture) {
 		w.Head, w.HeadSeq, w.HeadAt, w.Updated = s.Root, s.Seq, f.now(), f.now()
 		f.same("head", must[model.Workspace](f)(f.l.Workspace(f.ctx, "one")), w)
 		f.advance(time.Second)
-		s.ID, want = id[model.SnapshotID]("another"), append([]model.Snapshot{s}, want...)
+		want = append([]model.Snapshot{s}, want...)
 		repeat := f.snapshot("another", it)
 		repeat.Root = s.Root
 		f.writes(func() error { // the answer was lost: the snapshot made then
@@ -45,6 +45,9 @@ func testFlush(f *fixture) {
 		})
 		f.same("head again", must[model.Workspace](f)(f.l.Workspace(f.ctx, "one")), w)
 	}
+	f.refused(errs.Stale, func() error { // only the head is answered again
+		return drop(f.l.CommitFlush(f.ctx, f.m, "itgone", in.ID, want[2]))
+	})
 	f.same("snapshots, newest first", must[[]model.Snapshot](f)(f.l.Snapshots(f.ctx, w.ID)), want)
 	f.same("snapshots of another", len(must[[]model.Snapshot](f)(f.l.Snapshots(f.ctx, "none"))), 0)
 }

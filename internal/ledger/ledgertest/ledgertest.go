@@ -64,8 +64,12 @@ func Run(t *testing.T, fresh Fresh) {
 		"Concurrent_EventOrder":   testConcurrentEvents,
 	}
 	for _, name := range slices.Sorted(maps.Keys(tests)) {
-		t.Run(name, func(t *testing.T) { tests[name](newFixture(t, fresh)) })
+		t.Run(name, func(t *testing.T) {
+			t.Parallel() // they mostly wait for a disk
+			tests[name](newFixture(t, fresh))
+		})
 	}
+	t.Run("Machine", func(t *testing.T) { testMachine(t, fresh) })
 }
 
 // start has nanoseconds and a zone, so that whoever keeps either is found out.

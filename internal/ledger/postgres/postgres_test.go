@@ -11,11 +11,14 @@ import (
 	"github.com/billethq/billet/internal/testenv"
 )
 
-func TestConformance(t *testing.T) {
-	ledgertest.Run(t, func(t testing.TB) func() ledger.Ledger {
-		dsn := testenv.NeedPostgres(t)
-		return func() ledger.Ledger { return open(t, dsn) }
-	})
+func TestConformance(t *testing.T) { ledgertest.Run(t, fresh) }
+
+func BenchmarkLife(b *testing.B)       { ledgertest.BenchmarkLife(b, fresh) }
+func BenchmarkWorkspaces(b *testing.B) { ledgertest.BenchmarkWorkspaces(b, fresh) }
+
+func fresh(t testing.TB) func() ledger.Ledger {
+	dsn := testenv.NeedPostgres(t)
+	return func() ledger.Ledger { return open(t, dsn) }
 }
 
 func open(t testing.TB, dsn string) *sqlstore.Store {

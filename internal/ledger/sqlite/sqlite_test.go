@@ -11,11 +11,14 @@ import (
 	"github.com/billethq/billet/internal/ledger/sqlstore"
 )
 
-func TestConformance(t *testing.T) {
-	ledgertest.Run(t, func(t testing.TB) func() ledger.Ledger {
-		path := filepath.Join(t.TempDir(), "ledger.db")
-		return func() ledger.Ledger { return open(t, path) }
-	})
+func TestConformance(t *testing.T) { ledgertest.Run(t, fresh) }
+
+func BenchmarkLife(b *testing.B)       { ledgertest.BenchmarkLife(b, fresh) }
+func BenchmarkWorkspaces(b *testing.B) { ledgertest.BenchmarkWorkspaces(b, fresh) }
+
+func fresh(t testing.TB) func() ledger.Ledger {
+	path := filepath.Join(t.TempDir(), "ledger.db")
+	return func() ledger.Ledger { return open(t, path) }
 }
 
 func open(t testing.TB, path string) *sqlstore.Store {
