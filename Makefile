@@ -15,7 +15,7 @@ TESTSUM   := build/tools/testsum
 # Tests that need root, a sandbox, FUSE or a server say so by testenv. Those
 # packages run one at a time and never from the cache: two of them at once only
 # time each other out on two cores. Everything else is a unit test.
-HEAVY      = $(shell grep -rl --include='*_test.go' '"github.com/billethq/billet/internal/testenv"' internal cmd | xargs -r dirname | sort -u | sed 's,^,./,')
+HEAVY      = $(filter-out ./internal/faults,$(shell grep -rl --include='*_test.go' '"github.com/billethq/billet/internal/testenv"' internal cmd | xargs -r dirname | sort -u | sed 's,^,./,'))
 LIGHT      = $(filter-out $(HEAVY),$(shell go list -e -f '{{if or .TestGoFiles .XTestGoFiles}}.{{slice .ImportPath (len .Module.Path)}}{{end}}' ./...))
 
 .PHONY: build
@@ -58,7 +58,8 @@ test: test-deps build runsc tools ## every test; closes with "N passed, N failed
 	@go test -json -race -p 2 -timeout 10m $(LIGHT) | $(TESTSUM) -save $(RESULTS)/unit.json || true
 	@go test -json -race -tags failpoint ./internal/failpoint | $(TESTSUM) -save $(RESULTS)/failpoint.json || true
 	@go test -json -race -p 1 -timeout 20m -count=1 $(HEAVY) | $(TESTSUM) -save $(RESULTS)/heavy.json || true
-	@$(TESTSUM) -skips .ci/skips $(if $(BILLET_CI),-strict) $(RESULTS)/{tools,unit,failpoint,heavy}.json
+	@go test -json -tags failpoint -timeout 20m -count=1 ./internal/faults | $(TESTSUM) -save $(RESULTS)/faults.json || true
+	@$(TESTSUM) -skips .ci/skips $(if $(BILLET_CI),-strict) $(RESULTS)/{tools,unit,failpoint,heavy,faults}.json
 
 .PHONY: demo
 demo: deps build runsc ## the main job, for real, with its times

@@ -65,6 +65,7 @@ func testOnly() exceptions {
 		{"scripts", "programs that a person runs from the tree"},
 		{"internal/archtest", "the rules of the house"},
 		{"internal/testenv", "what a test needs of its machine"},
+		{"internal/faults", "injects what a deployment must survive"},
 		{"internal/sim", "the simulator"},
 		{"internal/*/*test", "conformance suites of the ports"},
 		{"internal/blob/faulty", "a hostile object store"},
