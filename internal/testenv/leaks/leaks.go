@@ -2,8 +2,9 @@
 //
 // Other tests run on the same host at the same time. What counts as a test's
 // own is what lies below its temporary directory, a process that carries its
-// mark in the environment or that directory on its command line, and a cgroup
-// of billet's that is empty or holds such a process.
+// mark in the environment or that directory on its command line, a cgroup of
+// billet's that is empty or holds such a process, and a loop device without a
+// file that no process uses.
 package leaks
 
 import (
@@ -83,17 +84,42 @@ func (s Scope) mounts() []Leak {
 	return out
 }
 
+// loops are those on a file of the scope, and orphans. The file of a device in
+// a private mount namespace has a path that says nothing here ("/disk"), but
+// as long as its guest lives some process has it mounted or open.
 func (s Scope) loops() []Leak {
 	var out []Leak
 	files, _ := filepath.Glob("/sys/block/loop*/loop/backing_file")
 	for _, file := range files {
-		backing, _ := os.ReadFile(file)
-		if strings.HasPrefix(string(backing), s.Dir+"/") {
-			device := "/dev/" + strings.Split(file, "/")[3]
-			out = append(out, Leak{"loop device", fmt.Sprintf("%s on %s", device, bytes.TrimSpace(backing)), func() error { return detach(device) }})
+		text, _ := os.ReadFile(file)
+		backing := strings.TrimSpace(string(text))
+		device := "/dev/" + strings.Split(file, "/")[3]
+		if strings.HasPrefix(backing, s.Dir+"/") || !exists(backing) && !inUse(device) {
+			out = append(out, Leak{"loop device", device + " on " + backing, func() error { return detach(device) }})
 		}
 	}
 	return out
+}
+
+func exists(path string) bool {
+	_, err := os.Stat(path)
+	return err == nil
+}
+
+// inUse reports whether any process has the device mounted or open.
+func inUse(device string) bool {
+	tables, _ := filepath.Glob("/proc/[0-9]*/mountinfo")
+	for _, table := range tables {
+		text, _ := os.ReadFile(table)
+		if bytes.Contains(text, []byte(" "+device+" ")) {
+			return true
+		}
+	}
+	fds, _ := filepath.Glob("/proc/[0-9]*/fd/*")
+	return slices.ContainsFunc(fds, func(fd string) bool {
+		target, _ := os.Readlink(fd)
+		return target == device
+	})
 }
 
 func detach(device string) error {

@@ -4,6 +4,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -79,5 +80,47 @@ func TestFind_MountOnMount(t *testing.T) {
 	}
 	if left := s.mounts(); len(left) != 0 {
 		t.Errorf("still there: %v", left)
+	}
+}
+
+func TestFind_OrphanedLoopDevice(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("testenv: need root: loop devices")
+	}
+	// A device on a file that is gone, as one in a private mount namespace is.
+	file := filepath.Join(t.TempDir(), "disk")
+	if err := os.WriteFile(file, make([]byte, 1<<20), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	out, err := exec.Command("losetup", "--find", "--show", file).Output()
+	if err != nil {
+		t.Skip("testenv: need loop: " + err.Error())
+	}
+	device := strings.TrimSpace(string(out))
+	t.Cleanup(func() { _ = detach(device) })
+	if err := os.Remove(file); err != nil {
+		t.Fatal(err)
+	}
+	find := func() []Leak {
+		return slices.DeleteFunc(Scope{Dir: "/nowhere"}.loops(), func(l Leak) bool { return !strings.HasPrefix(l.Name, device+" ") })
+	}
+
+	open, err := os.Open(device)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if found := find(); len(found) != 0 {
+		t.Errorf("%v is in use", found)
+	}
+	_ = open.Close()
+	found := find()
+	if len(found) != 1 {
+		t.Fatalf("found %v, want %s", found, device)
+	}
+	if err := found[0].Remove(); err != nil {
+		t.Error(err)
+	}
+	if found := find(); len(found) != 0 {
+		t.Errorf("still there: %v", found)
 	}
 }
