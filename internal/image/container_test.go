@@ -6,12 +6,16 @@ import (
 	"context"
 	"io"
 	"log"
+	"net/http"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"runtime"
+	"strconv"
 	"strings"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/google/go-containerregistry/pkg/name"
 	"github.com/google/go-containerregistry/pkg/registry"
@@ -81,7 +85,7 @@ func treeOf(t *testing.T, req Request, input io.Reader) (*tree.Tree, string, err
 	if req.Disk == 0 {
 		req.Disk = testDisk
 	}
-	j := &job{cfg: Config{Platform: here()}, req: req, work: work, report: newReporter(nil)}
+	j := &job{cfg: Config{Platform: here()}, req: req, work: work, report: newReporter(nil), stall: maxStall}
 	tr, source, err := j.tree(context.Background(), input)
 	if err == nil {
 		err = finish(tr)
@@ -335,5 +339,48 @@ func TestTree_Reference(t *testing.T) {
 				t.Errorf("source %q names no digest", source)
 			}
 		})
+	}
+}
+
+// TestTree_SilentRegistry serves an image's description and half of a layer.
+func TestTree_SilentRegistry(t *testing.T) {
+	inner := registry.New(registry.Logger(log.New(io.Discard, "", 0)))
+	release := make(chan struct{})
+	var cut atomic.Bool
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if cut.Load() && r.Method == http.MethodGet && strings.Contains(r.URL.Path, "/blobs/") {
+			rec := httptest.NewRecorder()
+			inner.ServeHTTP(rec, r)
+			if body := rec.Body.Bytes(); body[0] != '{' {
+				w.Header().Set("Content-Length", strconv.Itoa(len(body)))
+				_, _ = w.Write(body[:len(body)/2])
+				_ = http.NewResponseController(w).Flush()
+				<-release
+				return
+			}
+			_, _ = w.Write(rec.Body.Bytes())
+			return
+		}
+		inner.ServeHTTP(w, r)
+	}))
+	t.Cleanup(srv.Close)
+	t.Cleanup(func() { close(release) })
+	ref, err := name.ParseReference(strings.TrimPrefix(srv.URL, "http://") + "/a:b")
+	if err == nil {
+		err = remote.Write(ref, makeImage(t, here(), tarOfFile(t, "noise", string(noise(100_000)))))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	cut.Store(true)
+	work, err := openWork(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = work.close() })
+	j := &job{cfg: Config{Platform: here()}, req: Request{Kind: api.ImageOCI, Source: ref.String(), Disk: testDisk}, work: work, report: newReporter(nil), stall: 100 * time.Millisecond}
+	_, _, err = j.tree(context.Background(), nil)
+	if !errs.Is(err, errs.Unavailable) || !strings.Contains(err.Error(), "sent nothing") {
+		t.Errorf("got %v, want unavailable", err)
 	}
 }

@@ -108,11 +108,10 @@ func parseTargets(out []byte) (repository, bool) {
 // namespace of its own: when it, or this process, is killed, nothing runs on
 // and nothing stays mounted. say gets each line that it prints.
 func debootstrap(ctx context.Context, repo repository, root string, say func(string)) error {
-	path, err := exec.LookPath("debootstrap")
+	// A person's PATH often lacks the last of these.
+	path, err := findDebootstrap(os.Getenv("PATH") + ":/usr/sbin")
 	if err != nil {
-		if path, err = exec.LookPath("/usr/sbin/debootstrap"); err != nil {
-			return errs.Wrap(errs.Unsupported, err, "find debootstrap").(*errs.Error).WithHint("apt-get install debootstrap")
-		}
+		return err
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, bootstrapDeadline,
 		errs.New(errs.Unavailable, "the bootstrap took longer than %s", bootstrapDeadline).WithHint("check the mirror in /etc/apt"))
@@ -134,6 +133,16 @@ func debootstrap(ctx context.Context, repo repository, root string, say func(str
 			WithHint("check that this host reaches its mirror: apt-get update")
 	}
 	return nil
+}
+
+// findDebootstrap looks in a list of directories.
+func findDebootstrap(dirs string) (string, error) {
+	for _, dir := range filepath.SplitList(dirs) {
+		if path, err := exec.LookPath(filepath.Join(dir, "debootstrap")); err == nil {
+			return path, nil
+		}
+	}
+	return "", errs.New(errs.Unsupported, "debootstrap is not installed").WithHint("apt-get install debootstrap")
 }
 
 // bootstrapEnv is a fixed environment and the host's proxies.

@@ -13,6 +13,7 @@ import (
 	"log/slog"
 	"os"
 	"runtime"
+	"time"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 
@@ -129,7 +130,7 @@ func (b *Builder) Build(ctx context.Context, req Request, input io.Reader, progr
 	if err != nil {
 		return Result{}, err
 	}
-	j := &job{cfg: b.cfg, req: req, store: store, work: work, report: newReporter(progress)}
+	j := &job{cfg: b.cfg, req: req, store: store, work: work, report: newReporter(progress), stall: maxStall}
 	res, err := j.run(ctx, input)
 	if cerr := work.close(); err == nil {
 		err = cerr
@@ -164,6 +165,8 @@ type job struct {
 	store  *volume.Store
 	work   *workdir
 	report *reporter
+	stall  time.Duration // a registry may be silent for
+	alive  func()        // a registry was not silent
 }
 
 func (j *job) run(ctx context.Context, input io.Reader) (Result, error) {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"time"
 
 	"github.com/google/go-containerregistry/pkg/authn"
 	"github.com/google/go-containerregistry/pkg/name"
@@ -34,19 +35,35 @@ func (j *job) pull(ctx context.Context) (*tree.Tree, string, error) {
 	if err != nil {
 		return nil, "", err
 	}
+	ctx, stop := j.watch(ctx)
+	defer stop()
 	j.report.begin(StageFetching, 0)
 	img, digest, err := j.fetch(ctx, ref)
 	if err != nil {
-		return nil, "", fmt.Errorf("fetch %s: %w", ref, err)
+		return nil, "", fmt.Errorf("fetch %s: %w", ref, interrupted(ctx, err))
 	}
 	t, err := j.newTree()
 	if err != nil {
 		return nil, "", err
 	}
 	if err := j.layers(ctx, t, img); err != nil {
-		return nil, "", fmt.Errorf("fetch %s: %w", ref, err)
+		return nil, "", fmt.Errorf("fetch %s: %w", ref, interrupted(ctx, err))
 	}
 	return t, ref.Context().Digest(digest.String()).String(), nil
+}
+
+// maxStall is how long a registry may send nothing: longer than any pause of
+// one that works, and short enough to give the build's slot back.
+const maxStall = 2 * time.Minute
+
+// watch returns a context that ends when nothing is read for j.stall.
+func (j *job) watch(ctx context.Context) (context.Context, func()) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	timer := time.AfterFunc(j.stall, func() {
+		cancel(errs.New(errs.Unavailable, "the registry sent nothing for %s", j.stall).WithHint("try again later"))
+	})
+	j.alive = func() { timer.Reset(j.stall) }
+	return ctx, func() { timer.Stop(); cancel(nil) }
 }
 
 func (j *job) fetch(ctx context.Context, ref name.Reference) (*container, v1.Hash, error) {
@@ -84,7 +101,10 @@ func (j *job) fetch(ctx context.Context, ref name.Reference) (*container, v1.Has
 			return nil, registryError(err)
 		}
 		body, err := l.Compressed()
-		return body, registryError(err)
+		if err != nil {
+			return nil, registryError(err)
+		}
+		return alive{body, j.alive}, nil
 	})
 	return c, desc.Digest, err
 }
@@ -105,6 +125,20 @@ func (j *job) chooseRemote(desc *remote.Descriptor) (v1.Descriptor, error) {
 		}
 		return inner.RawManifest()
 	})
+}
+
+// alive tells of every read that something came.
+type alive struct {
+	io.ReadCloser
+	tell func()
+}
+
+func (a alive) Read(p []byte) (int, error) {
+	n, err := a.ReadCloser.Read(p)
+	if n > 0 {
+		a.tell()
+	}
+	return n, err
 }
 
 // registryError gives a registry's answer, or silence, a kind.

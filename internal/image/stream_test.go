@@ -201,3 +201,17 @@ func TestTree_LostInputIsNotADamagedArchive(t *testing.T) {
 type failing struct{ err error }
 
 func (f failing) Read([]byte) (int, error) { return 0, f.err }
+
+// FuzzStream reads any bytes as an input: it ends in a tree, or in an error of
+// a kind that blames the input.
+func FuzzStream(f *testing.F) {
+	for _, seed := range []string{"", "text", "\x1f\x8b\x08", "\x28\xb5\x2f\xfd\x04", "BZh91AY&SY", "PK\x03\x04", "\xfd7zXZ\x00"} {
+		f.Add([]byte(seed))
+	}
+	f.Fuzz(func(t *testing.T, input []byte) {
+		_, _, err := streamTree(t, input)
+		if err != nil && !errs.Is(err, errs.Invalid) && !errs.Is(err, errs.Exhausted) {
+			t.Fatalf("%v blames nobody", err)
+		}
+	})
+}

@@ -2,16 +2,19 @@ package image
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"fmt"
-	"io"
+	"log/slog"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
+	"strings"
 	"testing"
 
-	"log/slog"
+	"golang.org/x/sys/unix"
 
 	"github.com/billethq/billet/internal/api"
 	"github.com/billethq/billet/internal/blob/dir"
@@ -24,9 +27,15 @@ func TestNew_SweepsKilledBuilds(t *testing.T) {
 		stuckBuild(t, base)
 		return
 	}
+	for _, stage := range []string{StageFetching, StageFormatting, StageUploading} {
+		t.Run(stage, func(t *testing.T) { killBuild(t, stage) })
+	}
+}
+
+func killBuild(t *testing.T, stage string) {
 	b, work := newBuilder(t)
 	cmd := exec.Command(os.Args[0], "-test.run=^TestNew_SweepsKilledBuilds$")
-	cmd.Env = append(os.Environ(), "BILLET_TEST_BUILDER="+filepath.Dir(work))
+	cmd.Env = append(os.Environ(), "BILLET_TEST_BUILDER="+filepath.Dir(work), "BILLET_TEST_STAGE="+stage)
 	out, err := cmd.StdoutPipe()
 	if err != nil {
 		t.Fatal(err)
@@ -49,10 +58,17 @@ func TestNew_SweepsKilledBuilds(t *testing.T) {
 	if got := again(); len(got) != 0 {
 		t.Errorf("swept %v of a build that is alive", got)
 	}
+	tools := children(t, cmd.Process.Pid)
+	if want := map[string]int{StageFormatting: 1}[stage]; len(tools) != want {
+		t.Errorf("%d children of the build, want %d", len(tools), want)
+	}
 	if err := cmd.Process.Kill(); err != nil {
 		t.Fatal(err)
 	}
 	_ = cmd.Wait()
+	for _, fd := range tools {
+		waitGone(t, fd)
+	}
 	left, err := filepath.Glob(filepath.Join(work, workPrefix+"*"))
 	if err != nil || len(left) != 1 {
 		t.Fatalf("the killed build left %v, %v", left, err)
@@ -66,7 +82,42 @@ func TestNew_SweepsKilledBuilds(t *testing.T) {
 	}
 }
 
-// stuckBuild builds from an input that never ends.
+// children opens the processes that a process started.
+func children(t *testing.T, pid int) []int {
+	t.Helper()
+	tasks, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var fds []int
+	for _, task := range tasks {
+		text, err := os.ReadFile(task)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, f := range strings.Fields(string(text)) {
+			child, _ := strconv.Atoi(f)
+			fd, err := unix.PidfdOpen(child, 0)
+			if err != nil {
+				t.Fatal(err)
+			}
+			fds = append(fds, fd)
+		}
+	}
+	return fds
+}
+
+// waitGone waits for the end of a process.
+func waitGone(t *testing.T, pidfd int) {
+	t.Helper()
+	defer unix.Close(pidfd)
+	n, err := unix.Poll([]unix.PollFd{{Fd: int32(pidfd), Events: unix.POLLIN}}, 30_000)
+	if n != 1 || err != nil {
+		t.Errorf("a tool of the killed build still runs: %v", err)
+	}
+}
+
+// stuckBuild builds until the stage it was told, and no further.
 func stuckBuild(t *testing.T, base string) {
 	bucket, err := dir.Open(filepath.Join(base, "objects"))
 	if err != nil {
@@ -76,14 +127,12 @@ func stuckBuild(t *testing.T, base string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, err = b.Build(context.Background(), Request{Kind: api.ImageStream, Keys: testKeys()}, stuck{}, nil)
+	input := tarOfFile(t, "noise", string(noise(40<<20)))
+	_, err = b.Build(context.Background(), Request{Kind: api.ImageStream, Keys: testKeys()}, bytes.NewReader(input), func(p api.ImageProgress) {
+		if p.Stage == os.Getenv("BILLET_TEST_STAGE") && p.Done > 0 {
+			fmt.Println("stuck")
+			select {}
+		}
+	})
 	t.Fatal(err)
-}
-
-type stuck struct{}
-
-func (stuck) Read([]byte) (int, error) {
-	fmt.Println("stuck")
-	r, _ := io.Pipe()
-	return r.Read(make([]byte, 1))
 }

@@ -115,6 +115,8 @@ func (r *resolver) step(c string, rest []string) ([]string, error) {
 	switch {
 	case e == nil && !r.create:
 		return nil, invalid(r.member, "is not there: %s is missing", quote(c))
+	case len(c) > maxComponent: // only a link's target can be
+		return nil, invalid(r.member, "leads through a name of %d bytes, at most %d are possible", len(c), maxComponent)
 	case e == nil:
 		n := newDir()
 		if err := r.t.put(r.member, r.top(), c, n); err != nil {
@@ -145,6 +147,14 @@ func (r *resolver) follow(c, target string, rest []string) ([]string, error) {
 	return append(strings.Split(target, "/"), rest...), nil
 }
 
+// checkTarget refuses what no symbolic link can hold.
+func checkTarget(member, target string) error {
+	if target == "" || len(target) >= maxPath || strings.IndexByte(target, 0) >= 0 {
+		return invalid(member, "is a symbolic link with an impossible target of %d bytes", len(target))
+	}
+	return nil
+}
+
 // put makes name in dir mean n. A directory put on a directory changes its
 // attributes and keeps its entries; anything else replaces what was there.
 func (t *Tree) put(member string, dir *Node, name string, n *Node) error {
@@ -157,8 +167,10 @@ func (t *Tree) put(member string, dir *Node, name string, n *Node) error {
 		old.layer, old.touched = t.layer, t.layer
 		return nil
 	}
-	if len(n.Target) > maxPath-1 || (n.IsSymlink() && n.Target == "") {
-		return invalid(member, "is a symbolic link whose target has %d bytes", len(n.Target))
+	if n.IsSymlink() {
+		if err := checkTarget(member, n.Target); err != nil {
+			return err
+		}
 	}
 	dir.entries[name] = &entry{node: n, layer: t.layer, touched: t.layer}
 	return nil

@@ -6,7 +6,6 @@ import (
 	"context"
 	"fmt"
 	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -20,11 +19,14 @@ const testLimit = 1 << 20
 
 func newTree(t testing.TB) *Tree {
 	t.Helper()
-	f, err := os.Create(filepath.Join(t.TempDir(), "spool"))
+	f, err := os.CreateTemp("", "billet-spool-")
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = f.Close() })
+	if err := os.Remove(f.Name()); err != nil {
+		t.Fatal(err)
+	}
 	return New(NewSpool(f, testLimit))
 }
 
@@ -168,6 +170,8 @@ func TestApply_RefusesWhatLeavesTheRoot(t *testing.T) {
 		{"hard link to a directory", []Rules{Archive, Layer}, []string{"d/", "a=>d"}, "a"},
 		{"through a file", []Rules{Archive, Layer}, []string{"a=1", "a/b=2"}, "a/b"},
 		{"link loop", []Rules{Layer}, []string{"a->b", "b->a", "a/x=1"}, "a/x"},
+		{"link to a long name", []Rules{Layer}, []string{"a->" + long, "a/x=1"}, "a/x"},
+		{"link to nothing", []Rules{Archive, Layer}, []string{"a->"}, "a"},
 		{"component too long", []Rules{Archive, Layer}, []string{long + "=1"}, long[:50]},
 		{"whiteout of the parent", []Rules{Layer}, []string{"d/.wh..."}, "d/.wh..."},
 		{"whiteout of the directory", []Rules{Layer}, []string{"d/.wh.."}, "d/.wh.."},
