@@ -105,6 +105,7 @@ func (w *world) start(billet, config, path string) {
 		w.b.Fatal(err)
 	}
 	w.b.Cleanup(func() {
+		w.clear()
 		_ = w.cmd.Process.Signal(syscall.SIGTERM)
 		_ = w.cmd.Wait()
 	})
@@ -125,6 +126,26 @@ func (w *world) start(billet, config, path string) {
 	w.client, err = api.NewClient(api.ClientConfig{Endpoint: api.Endpoint{Network: "unix", Address: filepath.Join(w.state, "s", "billet.sock")}})
 	if err != nil {
 		w.b.Fatal(err)
+	}
+}
+
+// clear removes every workspace: what billet started outlives it.
+func (w *world) clear() {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	for {
+		all, err := w.client.Workspaces(ctx)
+		if err != nil {
+			w.b.Errorf("clear: %v", err)
+			return
+		}
+		if len(all) == 0 {
+			return
+		}
+		for _, ws := range all {
+			_ = w.client.DeleteWorkspace(ctx, ws.Name, true)
+		}
+		time.Sleep(50 * time.Millisecond)
 	}
 }
 

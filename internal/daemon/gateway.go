@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/ed25519"
 	"encoding/json"
+	"net"
 	"os"
 	"path/filepath"
 	"time"
@@ -16,14 +17,11 @@ import (
 	"github.com/billethq/billet/internal/gateway"
 )
 
-// runGateway serves the gateway's doors until ctx ends.
-func runGateway(ctx context.Context, opts Options, key func() ed25519.PublicKey) error {
+// runGateway serves the gateway's doors on l until ctx ends.
+func runGateway(ctx context.Context, opts Options, l net.Listener, key func() ed25519.PublicKey) error {
 	g, err := gateway.New(gateway.Config{Key: key, Clock: clock.Real{}, Log: opts.Log.With("role", "gateway")})
 	if err != nil {
-		return err
-	}
-	l, err := listenLoopback(opts.Config.GatewayListen)
-	if err != nil {
+		_ = l.Close()
 		return err
 	}
 	// Streams are taken over from the HTTP server, which does not wait for
@@ -49,9 +47,13 @@ func Gateway(ctx context.Context, opts Options) error {
 	if err != nil {
 		return err
 	}
+	l, err := listenLoopback(opts.Config.GatewayListen)
+	if err != nil {
+		return err
+	}
 	say(opts.Out, "serving", "the road for bytes on http://%s", opts.Config.GatewayListen)
 	sayStop(opts.Out)
-	return runGateway(ctx, opts, func() ed25519.PublicKey { return key })
+	return runGateway(ctx, opts, l, func() ed25519.PublicKey { return key })
 }
 
 func ticketKey(ctx context.Context, opts Options, kept string) (ed25519.PublicKey, error) {

@@ -42,9 +42,14 @@ func compose(ctx context.Context, opts Options, ready func(context.Context, *con
 	defer n.release()
 	say(opts.Out, "state", "%s", opts.Config.State)
 	n.found(opts)
+	// Before the node, which dials it at once.
+	bytes, err := listenLoopback(opts.Config.GatewayListen)
+	if err != nil {
+		return err
+	}
 	g, gctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return s.run(gctx) })
-	g.Go(func() error { return runGateway(gctx, opts, s.control.TicketKey) })
+	g.Go(func() error { return runGateway(gctx, opts, bytes, s.control.TicketKey) })
 	g.Go(func() error { return n.node.Run(gctx) })
 	g.Go(func() error {
 		select {

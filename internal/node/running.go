@@ -119,7 +119,7 @@ func (s *supervisor) ensureGuest(ctx context.Context) (up bool, err error) {
 	s.mu.Unlock()
 	switch {
 	case st.State == driver.Running:
-	case started && boot != s.node.bootID:
+	case boot != s.node.bootID:
 		return false, s.finish(ctx, driver.Exit{Cause: model.CauseHostRebooted, Detail: "the host has booted anew"})
 	case started:
 		exit := st.Exit
@@ -132,10 +132,7 @@ func (s *supervisor) ensureGuest(ctx context.Context) (up bool, err error) {
 			return false, err
 		}
 	}
-	if err := s.update(func() { s.rec.Started, s.rec.BootID = true, s.node.bootID }); err != nil {
-		return false, err
-	}
-	return true, nil
+	return true, s.note(func() { s.rec.Started = true })
 }
 
 func (s *supervisor) startGuest(ctx context.Context, found driver.State) error {
@@ -362,7 +359,7 @@ func (s *supervisor) volumeLost(ctx context.Context) error {
 		return err
 	}
 	var lost int
-	err := s.update(func() {
+	err := s.note(func() {
 		s.rec.Started = false
 		s.rec.Lost++
 		lost = s.rec.Lost

@@ -118,14 +118,20 @@ func (s *supervisor) observed() api.ObservedInstance {
 	}
 }
 
-// update changes what is published, keeps the record, and has it reported.
-func (s *supervisor) update(fn func()) error {
+// update changes what is published, keeps the record for good, and has it
+// reported.
+func (s *supervisor) update(fn func()) error { return s.keep(saveJSON, fn) }
+
+// note does the same for what only has to survive the node.
+func (s *supervisor) note(fn func()) error { return s.keep(noteJSON, fn) }
+
+func (s *supervisor) keep(save func(string, any) error, fn func()) error {
 	s.mu.Lock()
 	fn()
 	r := s.rec
 	s.mu.Unlock()
 	s.node.poke()
-	return saveJSON(filepath.Join(s.dir, recordFile), r)
+	return save(filepath.Join(s.dir, recordFile), r)
 }
 
 // publish changes what is reported and not kept.
@@ -139,7 +145,7 @@ func (s *supervisor) publish(fn func()) {
 // reach notes a phase and the state that comes with it.
 func (s *supervisor) reach(name string, st model.InstanceState) {
 	now := s.node.cfg.Clock.Now()
-	err := s.update(func() {
+	err := s.note(func() {
 		s.state = st
 		s.rec.Phases = append(s.rec.Phases, model.Phase{Name: name, At: now})
 		if extra := len(s.rec.Phases) - maxPhases; extra > 0 {
@@ -167,6 +173,9 @@ func (s *supervisor) prepare() error {
 	}
 	if s.observedPhase(phaseAccepted) {
 		return nil
+	}
+	if err := s.update(func() {}); err != nil {
+		return err
 	}
 	s.reach(phaseAccepted, model.StateStarting)
 	return nil
