@@ -41,6 +41,9 @@ func (f *fixture) race(loss errs.Kind, call func(l ledger.Ledger, i int) error) 
 	return won
 }
 
+// testConcurrentSubject has all of them start one workspace, each on a node of
+// its own.
+// invariant 4
 func testConcurrentSubject(f *fixture) {
 	w := f.workspace("one")
 	var nodes [racers]model.Node

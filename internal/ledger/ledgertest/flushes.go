@@ -8,6 +8,9 @@ import (
 	"github.com/billethq/billet/internal/model"
 )
 
+// testFlush wants heads that follow each other by commits alone, each of which
+// may be asked for twice.
+// invariant 13, 16
 func testFlush(f *fixture) {
 	w, in := f.running("one")
 	var want []model.Snapshot
@@ -80,6 +83,8 @@ func testBeginFlushRefused(f *fixture) {
 	refuse(errs.Stale, func(it *model.FlushIntent) { it.Instance, it.Epoch = fenced.ID, fenced.Epoch+1 })
 }
 
+// testCommitFlushRefused wants a stale node to win nothing.
+// invariant 3
 func testCommitFlushRefused(f *fixture) {
 	w, in := f.running("one")
 	other, otherIn := f.running("two")

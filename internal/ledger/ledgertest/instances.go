@@ -89,6 +89,7 @@ func testPlaceRefused(f *fixture) {
 
 // testCharge follows capacity through every state: it is given back at the
 // proof that the compute is gone, and by nothing else.
+// invariant 2
 func testCharge(f *fixture) {
 	n := f.node("n", 2) // room for one
 	f.workspace("probe")
@@ -169,6 +170,8 @@ func testInstanceDesired(f *fixture) {
 	f.refused(errs.Conflict, set(model.InstanceDestroy))
 }
 
+// testUnproven wants the end of a lease to end nothing but certainty.
+// invariant 9
 func testUnproven(f *fixture) {
 	_, first := f.running("a")
 	f.advance(time.Microsecond)
@@ -199,6 +202,8 @@ func testUnproven(f *fixture) {
 	f.same("after its renewal", len(mark()), 0)
 }
 
+// testFence wants an epoch that only rises, also when nothing is live.
+// invariant 3
 func testFence(f *fixture) {
 	w, in := f.running("one")
 	fence := func() error { return f.l.Fence(f.ctx, f.m, model.SubjectWorkspace, model.SubjectID(w.ID)) }

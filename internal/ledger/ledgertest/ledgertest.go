@@ -181,8 +181,8 @@ func (f *fixture) writes(call func() error, kinds ...string) []model.Event {
 	return events
 }
 
-// refused checks that the call fails with the kind, says what to do where a
-// person can do something, and leaves no event.
+// refused checks that the call fails with the kind and leaves no event.
+// invariant 7
 func (f *fixture) refused(kind errs.Kind, call func() error) error {
 	f.Helper()
 	f.fresh()

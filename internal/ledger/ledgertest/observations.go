@@ -60,6 +60,8 @@ func testObserveTransitions(f *fixture) {
 	}
 }
 
+// testObserveUnaskedEnd wants what failed to wait for somebody's request.
+// invariant 14
 func testObserveUnaskedEnd(f *fixture) {
 	end := func(word string, asked model.InstanceDesired, desired model.Desired) model.Workspace {
 		f.Helper()

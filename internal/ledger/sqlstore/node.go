@@ -64,6 +64,13 @@ func (s *Store) Nodes(ctx context.Context) (nodes []model.Node, err error) {
 	return nodes, err
 }
 
+const selectHeadroom = `SELECT n.vcpus, n.memory, n.disk, COALESCE(i.vcpus, 0), COALESCE(i.memory, 0), COALESCE(i.disk, 0)
+	FROM nodes n LEFT JOIN (
+		SELECT CAST(SUM(vcpus) AS BIGINT) AS vcpus, CAST(SUM(memory) AS BIGINT) AS memory, CAST(SUM(disk) AS BIGINT) AS disk
+		FROM instances WHERE node = ? AND state <> 'ended'
+	) i ON true
+	WHERE n.id = ?`
+
 // headroom returns what of a node's capacity is not charged. Everything that
 // has not ended is charged: a fenced instance is overtaken but not proved gone.
 func (t *tx) headroom(id model.NodeID) (free model.Capacity, err error) {
@@ -71,10 +78,7 @@ func (t *tx) headroom(id model.NodeID) (free model.Capacity, err error) {
 		var used model.Capacity
 		err = r.Scan(&free.VCPUs, &free.Memory, &free.Disk, &used.VCPUs, &used.Memory, &used.Disk)
 		return model.Capacity{VCPUs: free.VCPUs - used.VCPUs, Memory: free.Memory - used.Memory, Disk: free.Disk - used.Disk}, err
-	}, `SELECT n.vcpus, n.memory, n.disk, CAST(COALESCE(SUM(i.vcpus), 0) AS BIGINT),
-			CAST(COALESCE(SUM(i.memory), 0) AS BIGINT), CAST(COALESCE(SUM(i.disk), 0) AS BIGINT)
-		FROM nodes n LEFT JOIN instances i ON i.node = n.id AND i.state <> 'ended'
-		WHERE n.id = ? GROUP BY n.id, n.vcpus, n.memory, n.disk`, id)
+	}, selectHeadroom, id, id)
 	if err == nil && !found {
 		err = errs.New(errs.NotFound, "there is no node %s", id)
 	}

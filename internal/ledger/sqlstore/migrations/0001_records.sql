@@ -172,12 +172,11 @@ CREATE TABLE instances (
 );
 -- The invariant "at most one live instance of a subject", held by the database
 -- whatever the code does.
-CREATE UNIQUE INDEX instances_live ON instances (subject_kind, subject) WHERE state NOT IN ('ended', 'fenced');
+CREATE UNIQUE INDEX instances_live ON instances (subject_kind, subject) WHERE state <> 'ended' AND state <> 'fenced';
 CREATE INDEX instances_charged ON instances (node) WHERE state <> 'ended';
-CREATE INDEX instances_tier ON instances (tier) WHERE state NOT IN ('ended', 'fenced');
-CREATE INDEX instances_lease ON instances (lease_until) WHERE state NOT IN ('ended', 'fenced');
+CREATE INDEX instances_tier ON instances (tier) WHERE state <> 'ended' AND state <> 'fenced';
+CREATE INDEX instances_lease ON instances (lease_until) WHERE state <> 'ended' AND state <> 'fenced';
 CREATE INDEX instances_subject ON instances (subject);
-CREATE INDEX instances_node ON instances (node);
 
 CREATE TABLE flush_intents (
     id       TEXT   NOT NULL PRIMARY KEY,
