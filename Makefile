@@ -15,7 +15,7 @@ TESTSUM   := build/tools/testsum
 # Tests that need root, a sandbox, FUSE or a server say so by testenv. Those
 # packages run one at a time and never from the cache: two of them at once only
 # time each other out on two cores. Everything else is a unit test.
-HEAVY      = $(filter-out ./internal/faults,$(shell grep -rl --include='*_test.go' '"github.com/billethq/billet/internal/testenv"' internal cmd | xargs -r dirname | sort -u | sed 's,^,./,'))
+HEAVY      = $(filter-out ./internal/faults,$(shell grep -rl --include='*_test.go' '"github.com/billethq/billet/internal/testenv"' bench cmd internal | xargs -r dirname | sort -u | sed 's,^,./,'))
 LIGHT      = $(filter-out $(HEAVY),$(shell go list -e -f '{{if or .TestGoFiles .XTestGoFiles}}.{{slice .ImportPath (len .Module.Path)}}{{end}}' ./...))
 
 .PHONY: build
@@ -42,7 +42,7 @@ tools: ## lint and test tools, from their own module
 
 .PHONY: check
 check: tools ## format, vet, lint and the rules of the house
-	@unformatted=$$(gofmt -l cmd internal runsc scripts tools); [ -z "$$unformatted" ] || { echo "not formatted (gofmt -w):"; echo "$$unformatted"; exit 1; }
+	@unformatted=$$(gofmt -l bench cmd internal runsc scripts tools); [ -z "$$unformatted" ] || { echo "not formatted (gofmt -w):"; echo "$$unformatted"; exit 1; }
 	go vet ./...
 	go vet -tags failpoint ./...
 	go -C tools vet ./...

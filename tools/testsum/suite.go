@@ -188,9 +188,13 @@ func skipReason(text string) string {
 	return reason
 }
 
+// indent sets a test's output off, without go test's own marks of its way.
 func indent(text string) string {
 	var b strings.Builder
 	for line := range strings.Lines(text) {
+		if strings.HasPrefix(line, "=== ") {
+			continue
+		}
 		b.WriteString("    ")
 		b.WriteString(line)
 	}

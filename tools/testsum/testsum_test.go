@@ -13,6 +13,7 @@ const stream = `{"Action":"start","Package":"m/a"}
 {"Action":"run","Package":"m/a","Test":"TestGood"}
 {"Action":"output","Package":"m/a","Test":"TestGood","Output":"quiet please\n"}
 {"Action":"pass","Package":"m/a","Test":"TestGood","Elapsed":0.1}
+{"Action":"output","Package":"m/a","Test":"TestBad","Output":"=== RUN   TestBad\n"}
 {"Action":"output","Package":"m/a","Test":"TestBad","Output":"got 1, want 2\n"}
 {"Action":"fail","Package":"m/a","Test":"TestBad","Elapsed":0}
 {"Action":"output","Package":"m/a","Test":"TestAway/sub","Output":"    x.go:1: testenv: need fuse: no such file\n"}
