@@ -85,7 +85,7 @@ var (
 )
 
 // PID1 builds testdata/pid1, once per test process, and returns its path.
-func PID1(t *testing.T) string {
+func PID1(t testing.TB) string {
 	t.Helper()
 	pid1Once.Do(func() {
 		root := testenv.Root(t)

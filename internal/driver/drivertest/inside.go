@@ -72,10 +72,13 @@ func rootFileSystem(t *testing.T, h Harness) {
 	if got := f.ask(request{Op: "read", Arg: "/given"}); got != "from the host" {
 		t.Errorf("read: got %q", got)
 	}
-	f.ask(request{Op: "write", Arg: "/made", Text: "from the guest"})
-	got, err := os.ReadFile(filepath.Join(f.spec.RootFS, "made"))
-	if err != nil || string(got) != "from the guest" {
-		t.Errorf("the guest's write reached the root file system as %q, %v", got, err)
+	// A flush of the disk has what the guest wrote, closed and synced or not.
+	for name, op := range map[string]string{"closed": "write", "open": "write_and_hold"} {
+		f.ask(request{Op: op, Arg: "/" + name, Text: "from the guest"})
+		got, err := os.ReadFile(filepath.Join(f.spec.RootFS, name))
+		if err != nil || string(got) != "from the guest" {
+			t.Errorf("%s: the write reached the root file system as %q, %v", op, got, err)
+		}
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net"
@@ -59,7 +60,7 @@ type place struct {
 	d *Driver
 }
 
-func newPlace(t *testing.T) place {
+func newPlace(t testing.TB) place {
 	t.Helper()
 	testenv.LeakCheck(t)
 	base := t.TempDir()
@@ -84,7 +85,7 @@ func newPlace(t *testing.T) place {
 	return p
 }
 
-func (p place) delete(t *testing.T) {
+func (p place) delete(t testing.TB) {
 	t.Helper()
 	if err := p.d.Delete(context.Background(), p.Ref); err != nil {
 		t.Errorf("delete: %v", err)
@@ -94,7 +95,7 @@ func (p place) delete(t *testing.T) {
 	}
 }
 
-func (p place) start(t *testing.T) {
+func (p place) start(t testing.TB) {
 	t.Helper()
 	if err := p.d.Start(t.Context(), p.Spec); err != nil {
 		t.Fatalf("start: %v", err)
@@ -103,7 +104,7 @@ func (p place) start(t *testing.T) {
 
 // ask waits for PID 1 to dial and asks it for one thing. An earlier guest may
 // have dialled too, and be gone.
-func (p place) ask(t *testing.T, request string) string {
+func (p place) ask(t testing.TB, request string) string {
 	t.Helper()
 	_ = p.l.SetDeadline(time.Now().Add(time.Minute))
 	for {
@@ -214,6 +215,32 @@ func TestDelete_DirectoryLost(t *testing.T) {
 	}
 	if s, err = p.d.Inspect(t.Context(), p.Ref); err != nil || s.State != driver.Absent {
 		t.Errorf("after stop: got %+v, %v", s, err)
+	}
+}
+
+// TestStop_DiskFull: a guest ends, and everybody hears of it, although nothing
+// can be written down.
+func TestStop_DiskFull(t *testing.T) {
+	p := newPlace(t)
+	p.Dir = filepath.Join(testenv.TmpfsDir(t, "1m"), "driver")
+	t.Cleanup(func() { p.delete(t) })
+	p.start(t)
+	fill, err := os.Create(filepath.Join(p.Dir, "fill"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer fill.Close()
+	for err == nil {
+		_, err = fill.Write(make([]byte, 4096))
+	}
+	if !errors.Is(err, syscall.ENOSPC) {
+		t.Fatalf("fill the disk: %v", err)
+	}
+	if err := p.d.Stop(t.Context(), p.Ref, time.Minute); err != nil {
+		t.Errorf("stop: %v", err)
+	}
+	if s, err := p.d.Inspect(t.Context(), p.Ref); err != nil || s.State != driver.Exited {
+		t.Errorf("inspect: got %+v, %v", s, err)
 	}
 }
 

@@ -131,9 +131,7 @@ func (d *Driver) Delete(ctx context.Context, ref driver.Ref) error {
 		return fmt.Errorf("delete guest %s: %w", ref.ID, err)
 	}
 	// A Wait that is under way must not take this for a murder.
-	if err := g.dir.markStopping(); err != nil {
-		return fmt.Errorf("delete guest %s: %w", ref.ID, err)
-	}
+	g.markStopping()
 	if err := g.kill(ctx); err != nil {
 		return fmt.Errorf("delete guest %s: %w", ref.ID, err)
 	}

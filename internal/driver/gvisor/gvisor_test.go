@@ -21,7 +21,7 @@ func TestConformance(t *testing.T) {
 		},
 		CrashOp: "crash_gvisor",
 		Watched: func(t *testing.T, pid int) bool { return controlConnections(t, pid) > 0 },
-		Remains: cgroups,
+		Remains: func(t *testing.T, ref driver.Ref) []string { return cgroups(t, ref) },
 	})
 }
 
@@ -61,7 +61,7 @@ func controlConnections(t *testing.T, pid int) int {
 	return n
 }
 
-func newDriver(t *testing.T, runsc, guestBinary string) *Driver {
+func newDriver(t testing.TB, runsc, guestBinary string) *Driver {
 	t.Helper()
 	d, err := New(Config{
 		Runsc: runsc, GuestBinary: guestBinary,
@@ -74,7 +74,7 @@ func newDriver(t *testing.T, runsc, guestBinary string) *Driver {
 }
 
 // cgroups lists the instance's groups in every hierarchy, whoever made them.
-func cgroups(t *testing.T, ref driver.Ref) []string {
+func cgroups(t testing.TB, ref driver.Ref) []string {
 	t.Helper()
 	var all []string
 	for _, pattern := range []string{"/sys/fs/cgroup/*/", "/sys/fs/cgroup/"} {

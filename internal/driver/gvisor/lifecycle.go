@@ -210,9 +210,7 @@ func (g guest) stop(ctx context.Context, grace time.Duration) error {
 	if s.State != driver.Running {
 		return nil
 	}
-	if err := g.dir.markStopping(); err != nil {
-		return err
-	}
+	g.markStopping()
 	p, started, err := g.dir.sandbox()
 	if err != nil {
 		return err
@@ -267,11 +265,23 @@ func (g guest) settle(ctx context.Context, p process, h heard) (driver.Exit, err
 	if err := g.kill(ctx); err != nil {
 		return driver.Exit{}, err
 	}
-	exit, err = g.dir.saveExit(exit)
-	if err == nil && exit.Cause != model.CauseStopped {
+	if exit, err = g.dir.saveExit(exit); err != nil {
+		// A full disk must not hide an end. The next one to ask examines what
+		// is left, and may know less.
+		g.log.Warn("how a guest ended is not recorded", "instance_id", g.ref.ID, "error", err)
+	}
+	if exit.Cause != model.CauseStopped {
 		g.log.Info("guest ended", "instance_id", g.ref.ID, "cause", exit.Cause, "code", exit.Code, "detail", exit.Detail)
 	}
-	return exit, err
+	return exit, nil
+}
+
+// markStopping records that the guest's end is asked for. On a full disk the
+// guest ends all the same, and only the name of the cause suffers.
+func (g guest) markStopping() {
+	if err := g.dir.markStopping(); err != nil {
+		g.log.Warn("a guest's stop is not recorded", "instance_id", g.ref.ID, "error", err)
+	}
 }
 
 // kill ends every process of the guest, by force.

@@ -58,11 +58,10 @@ func (r records) saveExit(e driver.Exit) (driver.Exit, error) {
 	err := r.write(exitFile, e, os.Link)
 	switch {
 	case errors.Is(err, os.ErrExist):
-		first, ok, err := r.exit()
-		if err == nil && !ok {
-			return e, nil // deleted meanwhile
+		if first, ok, err := r.exit(); ok || err != nil {
+			return first, err
 		}
-		return first, err
+		return e, nil // deleted meanwhile
 	case errors.Is(err, os.ErrNotExist):
 		return e, nil // deleted meanwhile: nobody will ask
 	}

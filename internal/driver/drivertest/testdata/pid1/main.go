@@ -83,8 +83,11 @@ func serve(conn net.Conn) {
 	}
 }
 
-// held keeps allocated memory from being collected.
-var held [][]byte
+// What is kept from being collected.
+var (
+	held  [][]byte
+	files []*os.File
+)
 
 func do(r request) (string, error) {
 	switch r.Op {
@@ -107,6 +110,14 @@ func do(r request) (string, error) {
 		return string(b), err
 	case "write":
 		return "", os.WriteFile(r.Arg, []byte(r.Text), 0o644)
+	case "write_and_hold": // and keep it open
+		f, err := os.Create(r.Arg)
+		if err != nil {
+			return "", err
+		}
+		files = append(files, f)
+		_, err = f.WriteString(r.Text)
+		return "", err
 	case "cpus":
 		return strconv.Itoa(runtime.NumCPU()), nil
 	case "hostname":
