@@ -47,8 +47,8 @@ type Ledger interface {
 	Tokens(ctx context.Context) ([]TokenRecord, error)
 	DeleteToken(ctx context.Context, m Meta, ref string) error
 	// TokenByHash finds an unexpired token and its principal, and notes its
-	// use, at most once an hour and without an event. errs.Unauthenticated
-	// when there is none.
+	// use, at most once an hour and without an event; what keeps that from
+	// being noted keeps nobody out. errs.Unauthenticated when there is none.
 	TokenByHash(ctx context.Context, m Meta, hash [32]byte) (TokenRecord, error)
 
 	// SeeNode inserts or updates a node by id. A changed capacity, boot id,

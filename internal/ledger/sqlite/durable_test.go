@@ -162,33 +162,62 @@ func childInstance(ctx context.Context, l ledger.Ledger) (in model.Instance, w m
 	return in, w, err
 }
 
-// TestOpen_SecondWriterIsTold has another process hold the write lock.
-func TestOpen_SecondWriterIsTold(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "ledger.db")
-	l := open(t, path)
+// hold takes the write lock of the ledger as another process would.
+func hold(t *testing.T, path string) (release func()) {
+	t.Helper()
 	other, err := sql.Open("sqlite", path)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer other.Close()
+	t.Cleanup(func() { _ = other.Close() })
 	other.SetMaxOpenConns(1)
 	if _, err := other.Exec("BEGIN IMMEDIATE"); err != nil {
 		t.Fatal(err)
 	}
+	return func() {
+		if _, err := other.Exec("ROLLBACK"); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func TestLock_WriterWaitsReaderDoesNot(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "ledger.db")
+	l := open(t, path)
+	release := hold(t, path)
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error)
 	go func() { ended <- l.ExpireIdempotency(ctx, time.Unix(1, 0)) }()
-	if _, err := l.Workspaces(t.Context()); err != nil { // readers do not wait
+	if _, err := l.Workspaces(t.Context()); err != nil {
 		t.Error(err)
 	}
 	cancel()
 	if err := <-ended; !errs.Is(err, errs.Unavailable) {
 		t.Errorf("waiting for the lock ended with %v, want kind %q", err, errs.Unavailable)
 	}
-	if _, err := other.Exec("ROLLBACK"); err != nil {
-		t.Fatal(err)
-	}
+	release()
 	if err := l.ExpireIdempotency(t.Context(), time.Unix(1, 0)); err != nil {
 		t.Errorf("after the lock: %v", err)
+	}
+}
+
+// TestTokenByHash_LedgerCannotBeWritten lets people in all the same.
+func TestTokenByHash_LedgerCannotBeWritten(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "ledger.db")
+	l := open(t, path)
+	m := ledger.Meta{Now: time.Unix(1, 0)}
+	p, err := l.EnsurePrincipal(t.Context(), m, model.Principal{ID: "p", Name: "p"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := l.CreateToken(t.Context(), m, model.Token{ID: "k", Name: "k", Principal: p.ID, Hash: [32]byte{1}}); err != nil {
+		t.Fatal(err)
+	}
+	defer hold(t, path)()
+	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond) // much for the read, all that the write gets
+	defer cancel()
+	rec, err := l.TokenByHash(ctx, m, [32]byte{1})
+	if err != nil || rec.Token.ID != "k" || !rec.Token.LastUsed.IsZero() {
+		t.Errorf("got %+v, %v", rec, err)
 	}
 }

@@ -58,8 +58,8 @@ type Store struct {
 
 var _ ledger.Ledger = (*Store)(nil)
 
-// New brings the schema up to date and returns the store. When it returns an
-// error the pools are closed.
+// New brings the schema up to date and returns the store. When that fails it
+// closes the pools.
 func New(ctx context.Context, c Config) (*Store, error) {
 	if c.Write == nil || c.Read == nil || c.Dialect.Classify == nil || c.Log == nil {
 		return nil, errs.New(errs.Internal, "ledger store without database, dialect or log")

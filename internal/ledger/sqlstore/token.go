@@ -95,9 +95,13 @@ func (s *Store) TokenByHash(ctx context.Context, m ledger.Meta, hash [32]byte) (
 		return rec, nil
 	}
 	// The token may be gone by now: then no row changes, and this one call was
-	// answered as of a moment ago.
-	rec.Token.LastUsed = now
-	return rec, s.write(ctx, m, "note use of token", func(t *tx) error {
+	// answered as of a moment ago. A full disk must not lock everybody out.
+	if err := s.write(ctx, m, "note use of token", func(t *tx) error {
 		return t.exec("UPDATE tokens SET last_used = ? WHERE id = ? AND last_used < ?", now, rec.Token.ID, now)
-	})
+	}); err != nil {
+		s.log.Warn("token_use_not_noted", "token", rec.Token.ID, "error", err)
+		return rec, nil
+	}
+	rec.Token.LastUsed = now
+	return rec, nil
 }
