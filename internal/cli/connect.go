@@ -42,6 +42,8 @@ func (a *app) client() (*api.Client, error) {
 
 func (a *app) endpoint() (api.Endpoint, error) {
 	switch {
+	case a.flags.address != "" && a.flags.socket != "":
+		return api.Endpoint{}, errs.New(errs.Invalid, "--socket and --address are two ways to one server").WithHint("leave one of them away")
 	case strings.Contains(a.flags.address, "://"):
 		return api.ParseEndpoint(a.flags.address)
 	case a.flags.address != "":

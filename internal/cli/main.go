@@ -74,7 +74,6 @@ on one fleet. "billet up" starts everything on this machine.`,
 	f.StringVar(&a.flags.socket, "socket", "", "Unix socket of the server; default: in the state directory")
 	f.StringVar(&a.flags.address, "address", "", "loopback address of the server, instead of its socket")
 	f.StringVar(&a.flags.tokenFile, "token-file", "", "file with the token to call with (BILLET_TOKEN has the token itself)")
-	root.MarkFlagsMutuallyExclusive("socket", "address")
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return errs.New(errs.Invalid, "%s", lower(err.Error())).WithHint("see: %s --help", cmd.CommandPath())
 	})

@@ -78,6 +78,11 @@ func terminalSize(f *os.File) (execclient.Size, error) {
 	if err != nil {
 		return execclient.Size{}, err
 	}
+	// A terminal that nobody has measured says 0 by 0, with which no program
+	// can do anything.
+	if ws.Col == 0 || ws.Row == 0 {
+		return execclient.Size{Cols: 80, Rows: 24}, nil
+	}
 	return execclient.Size{Cols: ws.Col, Rows: ws.Row}, nil
 }
 

@@ -18,13 +18,14 @@ func (a *app) wsExec() *cobra.Command {
 		env              []string
 	)
 	c := &cobra.Command{
-		Use:   "exec NAME [flags] -- COMMAND [ARG...]",
-		Short: "Run a command in a workspace",
+		Use:                   "exec NAME [flags] -- COMMAND [ARG...]",
+		DisableFlagsInUseLine: true,
+		Short:                 "Run a command in a workspace",
 		Long: `Run a command in a workspace and exit with its exit code (see: billet help exit-codes).
 
 Standard input is passed on when it is a file or a pipe; from a terminal, -i asks for
 it. Signals are passed on to the command; a third Ctrl-C leaves it behind.`,
-		Args: arguments(2, -1), ValidArgsFunction: a.workspaceNames,
+		ValidArgsFunction: a.workspaceNames,
 	}
 	f := c.Flags()
 	f.BoolVarP(&interactive, "interactive", "i", false, "pass standard input on although it is a terminal")
@@ -32,8 +33,17 @@ it. Signals are passed on to the command; a third Ctrl-C leaves it behind.`,
 	f.StringVarP(&cmd.User, "user", "u", "", "run it as this user; default: the workspace's")
 	f.StringVarP(&cmd.Cwd, "workdir", "w", "", "run it in this directory; default: the user's home")
 	f.StringArrayVarP(&env, "env", "e", nil, "set a variable, as KEY=VALUE; KEY alone takes it from here")
-	// What follows NAME is the command's own: its flags are not ours. Flags
-	// of ours come before NAME or, with --, between the two.
+	// Without the dashes a flag of the command would be taken for one of ours,
+	// in silence when we have one of that name.
+	c.Args = func(cmd *cobra.Command, args []string) error {
+		if cmd.ArgsLenAtDash() == 1 && len(args) > 1 {
+			return nil
+		}
+		return &exit{code: exitExec, err: errs.New(errs.Invalid, "a name, two dashes and a command are wanted").WithHint("usage: %s", cmd.UseLine())}
+	}
+	c.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
+		return &exit{code: exitExec, err: errs.New(errs.Invalid, "%s", lower(err.Error())).WithHint("usage: %s", cmd.UseLine())}
+	})
 	c.RunE = a.calling(func(ctx context.Context, client *api.Client, args []string) error {
 		var err error
 		if cmd.Env, err = variables(env); err != nil {

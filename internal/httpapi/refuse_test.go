@@ -127,7 +127,7 @@ func TestLocal_NeedsNoTokenButHonoursOne(t *testing.T) {
 
 func TestFaults_AreHiddenAndLogged(t *testing.T) {
 	s := newServer(t)
-	s.fake.Hook = func(method string) error {
+	s.fake.SetHook(func(method string) error {
 		switch method {
 		case "Tiers":
 			panic("index of something secret")
@@ -137,7 +137,7 @@ func TestFaults_AreHiddenAndLogged(t *testing.T) {
 			return errs.New(errs.Internal, "the ledger is corrupt").WithHint("restore it from a copy")
 		}
 		return nil
-	}
+	})
 	for path, want := range map[string]api.Problem{
 		"/v1/tiers":  {Detail: "a fault inside billet", Hint: "the server's log has it under request "},
 		"/v1/nodes":  {Detail: "a fault inside billet", Hint: "the log of the process that answered has the cause"},

@@ -159,12 +159,12 @@ func TestStreams_AreKeptAlive(t *testing.T) {
 func TestServe_EndsWhatIsHeld(t *testing.T) {
 	s := newServer(t, func(c *Config) { c.Local = local() })
 	syncing := make(chan struct{})
-	s.fake.Hook = func(method string) error {
+	s.fake.SetHook(func(method string) error {
 		if method == "Sync" {
 			close(syncing)
 		}
 		return nil
-	}
+	})
 	path := filepath.Join(t.TempDir(), "billet.sock")
 	l, err := net.Listen("unix", path)
 	if err != nil {

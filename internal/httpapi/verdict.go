@@ -12,7 +12,9 @@ func verdict(until api.Until, ws api.Workspace) api.Progress {
 	p := api.Progress{Workspace: ws}
 	if until == api.UntilSettled {
 		until = api.UntilStopped
-		if ws.Desired == model.DesiredRunning {
+		// A failure sets what is wanted to stopped. Who waits without a wish
+		// of his own waited for it to run.
+		if ws.Desired == model.DesiredRunning || ws.State == api.WorkspaceFailed {
 			until = api.UntilRunning
 		}
 	}

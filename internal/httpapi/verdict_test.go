@@ -34,6 +34,7 @@ func TestVerdict_EndsAWaitOnlyWhenItIsDecided(t *testing.T) {
 		{api.UntilSettled, api.WorkspaceRunning, run, "done"},
 		{api.UntilSettled, api.WorkspaceStopping, stop, ""},
 		{api.UntilSettled, api.WorkspaceStopped, stop, "done"},
+		{api.UntilSettled, api.WorkspaceFailed, stop, "conflict"},
 	} {
 		p := verdict(c.until, api.Workspace{Name: "demo", State: c.state, Desired: c.desired, Failure: model.CauseDiskFull})
 		got := ""

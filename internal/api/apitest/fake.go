@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/billethq/billet/internal/api"
+	"github.com/billethq/billet/internal/clock"
 	"github.com/billethq/billet/internal/errs"
 	"github.com/billethq/billet/internal/model"
 )
@@ -27,6 +28,9 @@ const (
 	UserToken  = "blt_user"
 	NodeToken  = "blt_node"
 )
+
+// Node is the id of the one node.
+const Node = model.NodeID("nbox0000000000000000")
 
 // now is the fake's time; it stands still.
 var now = time.Date(2026, 5, 4, 12, 0, 0, 0, time.UTC)
@@ -44,11 +48,11 @@ type Fake struct {
 	changed    chan struct{}
 	requests   []string
 
-	// Gateway is the URL that attachments name.
+	// Gateway is the URL that attachments name, and Ticket makes their tickets:
+	// nil takes the target, "agent" or "images".
 	Gateway string
-	// Hook, unless nil, is called before each method with its name; its error
-	// is the method's.
-	Hook func(method string) error
+	Ticket  func(target string, a api.Attachment) (string, error)
+	hook    func(method string) error
 }
 
 type created struct {
@@ -109,6 +113,14 @@ func image(name, source string) api.Image {
 	}
 }
 
+// SetHook sets what is called before each method, with its name and under a
+// lock; its error is the method's.
+func (f *Fake) SetHook(hook func(method string) error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.hook = hook
+}
+
 // Requests returns what has been asked, one line each.
 func (f *Fake) Requests() []string {
 	f.mu.Lock()
@@ -142,8 +154,8 @@ func (f *Fake) Emit(n int) {
 func (f *Fake) enter(method string, args ...any) error {
 	f.mu.Lock()
 	f.requests = append(f.requests, strings.TrimSpace(method+" "+fmt.Sprintln(args...)))
-	if f.Hook != nil {
-		return f.Hook(method)
+	if f.hook != nil {
+		return f.hook(method)
 	}
 	return nil
 }
@@ -183,7 +195,7 @@ func (f *Fake) Authenticate(_ context.Context, secret string) (model.Principal, 
 func (f *Fake) Nodes(context.Context, model.Principal) ([]api.Node, error) {
 	defer f.mu.Unlock()
 	return []api.Node{{
-		ID: model.NodeID(ID("nbox")), Name: "box", Region: model.DefaultRegion, Driver: model.DriverGVisor, Version: "v0.0.0-fake", BootID: "b",
+		ID: Node, Name: "box", Region: model.DefaultRegion, Driver: model.DriverGVisor, Version: "v0.0.0-fake", BootID: "b",
 		Capacity: model.Capacity{VCPUs: 8, Memory: 32 << 30, Disk: 500 << 30}, Used: model.Capacity{VCPUs: 1, Memory: 1 << 30, Disk: 16 << 30},
 		Instances: 1, LastSeen: now,
 	}}, f.enter("Nodes")
@@ -246,7 +258,22 @@ func (f *Fake) DeleteImage(_ context.Context, who model.Principal, ref string) e
 // AttachImages implements api.Service.
 func (f *Fake) AttachImages(context.Context, model.Principal) (api.Attachment, error) {
 	defer f.mu.Unlock()
-	return api.Attachment{Gateway: f.Gateway, Ticket: "images", Node: model.NodeID(ID("nbox")), Expires: now.Add(time.Minute)}, f.enter("AttachImages")
+	if err := f.enter("AttachImages"); err != nil {
+		return api.Attachment{}, err
+	}
+	return f.attachment("images", api.Attachment{})
+}
+
+// attachment completes a; its ticket is good for a minute of the machine's
+// clock, by which the road goes.
+func (f *Fake) attachment(target string, a api.Attachment) (api.Attachment, error) {
+	a.Gateway, a.Ticket, a.Node, a.Expires = f.Gateway, target, Node, clock.Real{}.Now().Add(time.Minute)
+	if f.Ticket == nil {
+		return a, nil
+	}
+	var err error
+	a.Ticket, err = f.Ticket(target, a)
+	return a, err
 }
 
 // CreateToken implements api.Service.

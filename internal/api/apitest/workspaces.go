@@ -211,11 +211,9 @@ func (f *Fake) Attach(_ context.Context, _ model.Principal, ref string) (api.Att
 		if ws.State != api.WorkspaceRunning {
 			return errs.New(errs.Conflict, "workspace %s is %s", ws.Name, ws.State).WithHint("start it with: billet ws start %s", ws.Name)
 		}
-		a = api.Attachment{
-			Gateway: f.Gateway, Ticket: "agent", Instance: ws.Instance.ID, Epoch: ws.Epoch,
-			Node: model.NodeID(ID("nbox")), Expires: now.Add(time.Minute),
-		}
-		return nil
+		var err error
+		a, err = f.attachment("agent", api.Attachment{Instance: ws.Instance.ID, Epoch: ws.Epoch})
+		return err
 	})
 	return a, err
 }
