@@ -133,20 +133,16 @@ func (w *world) start(billet, config, path string) {
 func (w *world) clear() {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
-	for {
+	testenv.Await(w.b, time.Minute, func() error {
 		all, err := w.client.Workspaces(ctx)
-		if err != nil {
-			w.b.Errorf("clear: %v", err)
-			return
-		}
-		if len(all) == 0 {
-			return
-		}
 		for _, ws := range all {
 			_ = w.client.DeleteWorkspace(ctx, ws.Name, true)
 		}
-		time.Sleep(50 * time.Millisecond)
-	}
+		if err == nil && len(all) > 0 {
+			err = fmt.Errorf("%d workspaces are left", len(all))
+		}
+		return err
+	})
 }
 
 var names = []string{"sh", "cat", "echo", "sync", "sleep", "dd", "ls", "true"}

@@ -154,6 +154,7 @@ func sleepers() exceptions {
 	return exceptions{
 		{"internal/driver/gvisor/fault_test.go", "kills at moments spread over a start: the moment is the case"},
 		{"internal/image/ext4/ext4_test.go", "lets the clock show another second: the time is what must not get into an image"},
+		{"bench/figures_test.go", "leaves a workspace idle for a while: the time is the workload"},
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/billethq/billet/internal/api"
+	"github.com/billethq/billet/internal/clock"
 	"github.com/billethq/billet/internal/errs"
 	"github.com/billethq/billet/internal/model"
 	"github.com/billethq/billet/internal/node"
@@ -86,19 +87,19 @@ func ensureBase(ctx context.Context, opts Options, s *controlPlane, n *nodeParts
 	if !errs.Is(err, errs.NotFound) {
 		return err
 	}
-	began := time.Now()
+	began := clock.Start()
 	say(opts.Out, "image", "making %s: a Debian, once; this takes a minute or two", baseImage)
 	stage := ""
 	img, err := n.node.BuildImage(ctx, node.ImageRequest{Name: baseImage, Kind: api.ImageDebian}, nil, func(p api.ImageProgress) {
 		if p.Stage != stage {
 			stage = p.Stage
-			say(opts.Out, "image", "%s: %s (%s)", baseImage, stage, time.Since(began).Round(time.Second))
+			say(opts.Out, "image", "%s: %s (%s)", baseImage, stage, began.Elapsed().Round(time.Second))
 		}
 	})
 	if err != nil {
 		return err
 	}
-	say(opts.Out, "image", "%s is there: %d MiB used, %d MiB stored, %s", baseImage, img.UsedBytes>>20, img.StoredBytes>>20, time.Since(began).Round(time.Second))
+	say(opts.Out, "image", "%s is there: %d MiB used, %d MiB stored, %s", baseImage, img.UsedBytes>>20, img.StoredBytes>>20, began.Elapsed().Round(time.Second))
 	return nil
 }
 

@@ -3,6 +3,7 @@ package daemon
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"io"
 	"log/slog"
 	"net"
@@ -112,17 +113,15 @@ func (d *deployment) image(name string) {
 // until waits for a state of a workspace.
 func (d *deployment) until(name string, want api.WorkspaceState) api.Workspace {
 	d.t.Helper()
-	deadline := time.Now().Add(60 * time.Second)
-	for {
-		w, err := d.client.Workspace(d.t.Context(), name)
-		if err == nil && w.State == want {
-			return w
+	var w api.Workspace
+	testenv.Await(d.t, 60*time.Second, func() (err error) {
+		w, err = d.client.Workspace(d.t.Context(), name)
+		if err == nil && w.State != want {
+			return fmt.Errorf("workspace %s is %s (%s %s), want %s", name, w.State, w.Failure, w.Detail, want)
 		}
-		if time.Now().After(deadline) || (err == nil && w.State == api.WorkspaceFailed && want != api.WorkspaceFailed) {
-			d.t.Fatalf("workspace %s is %+v, %v, want %s", name, w, err, want)
-		}
-		time.Sleep(20 * time.Millisecond)
-	}
+		return err
+	})
+	return w
 }
 
 func (d *deployment) exec(name string, args ...string) string {
@@ -205,17 +204,12 @@ func TestUp_WorkspaceLivesThroughStopAndStart(t *testing.T) {
 
 func (d *deployment) gone(name string) {
 	d.t.Helper()
-	deadline := time.Now().Add(30 * time.Second)
-	for {
-		_, err := d.client.Workspace(d.t.Context(), name)
-		if errs.Is(err, errs.NotFound) {
-			return
+	testenv.Await(d.t, 30*time.Second, func() error {
+		if _, err := d.client.Workspace(d.t.Context(), name); !errs.Is(err, errs.NotFound) {
+			return fmt.Errorf("workspace %s is still there: %v", name, err)
 		}
-		if time.Now().After(deadline) {
-			d.t.Fatalf("workspace %s is still there: %v", name, err)
-		}
-		time.Sleep(20 * time.Millisecond)
-	}
+		return nil
+	})
 }
 
 func TestUp_SecondOnOneStateDirectoryIsRefused(t *testing.T) {
