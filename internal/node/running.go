@@ -272,7 +272,7 @@ func (s *supervisor) grave() *Fault {
 
 // up publishes that the guest can be entered.
 func (s *supervisor) up() {
-	if s.observedPhase(phaseAttached) {
+	if s.lastPhase() == phaseAttached { // an adopted guest, or an agent that dialled again
 		s.publish(func() { s.state, s.flush = model.StateRunning, "" })
 		return
 	}

@@ -70,8 +70,14 @@ func newSupervisor(n *Node, r record) *supervisor {
 		rec: r, state: model.StateStarting,
 		log: n.cfg.Log.With("instance", r.Desired.ID, "epoch", r.Desired.Epoch),
 	}
-	if r.Ended {
+	switch {
+	case r.Ended:
 		s.state = model.StateEnded
+	case s.lastPhase() == phaseAttached && r.BootID == n.bootID && r.Cause == model.CauseNone:
+		// It ran when it was last looked at, and nothing says otherwise yet: a
+		// restart of the node is no restart of the guest, and who follows a
+		// command in it will find it again.
+		s.state = model.StateRunning
 	}
 	return s
 }
@@ -192,6 +198,16 @@ func (s *supervisor) observedPhase(name string) bool {
 	return false
 }
 
+// lastPhase is the newest phase, "" before the first.
+func (s *supervisor) lastPhase() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if n := len(s.rec.Phases); n > 0 {
+		return s.rec.Phases[n-1].Name
+	}
+	return ""
+}
+
 // run acts until the instance is removed or ctx ends. Each round reads what is
 // desired and does one thing about it; what fails is tried again, later and
 // later, and said in the report.
@@ -276,7 +292,7 @@ func (s *supervisor) openAgent(ctx context.Context) (net.Conn, error) {
 	link, st := s.link, s.state
 	s.mu.Unlock()
 	if link == nil || st != model.StateRunning {
-		return nil, errs.New(errs.Unavailable, "instance %s is %s on its node", s.rec.Desired.ID, st).WithHint("try again in a moment")
+		return nil, errs.New(errs.Unavailable, "the guest of instance %s (%s) cannot be reached yet", s.rec.Desired.ID, st).WithHint("try again in a moment")
 	}
 	return link.Open(ctx)
 }

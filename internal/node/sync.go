@@ -2,6 +2,7 @@ package node
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/billethq/billet/internal/api"
@@ -61,7 +62,18 @@ func (n *Node) syncOnce(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return n.accept(ctx, resp, have)
+	return n.accept(ctx, named(resp, req), have)
+}
+
+// named adds what was reported and the answer does not name: unknown is never
+// absent, so it is fenced and its overlay kept.
+func named(resp api.SyncResponse, req api.SyncRequest) api.SyncResponse {
+	for _, o := range req.Observed {
+		if !slices.ContainsFunc(resp.Instances, func(d api.DesiredInstance) bool { return d.ID == o.ID }) {
+			resp.Instances = append(resp.Instances, api.DesiredInstance{ID: o.ID, Epoch: o.Epoch, Desired: model.InstanceFence})
+		}
+	}
+	return resp
 }
 
 // post sends one sync and gives it up when there is news.
