@@ -21,8 +21,6 @@ import (
 	"github.com/billethq/billet/internal/road"
 )
 
-func dialRoad(ctx context.Context, a api.Attachment) (net.Conn, error) { return road.Dial(ctx, a) }
-
 // image has the image "base" made of one busybox under many names.
 func (w *world) image(busybox string) {
 	w.t.Helper()

@@ -20,6 +20,7 @@ import (
 	"github.com/billethq/billet/internal/config"
 	"github.com/billethq/billet/internal/errs"
 	"github.com/billethq/billet/internal/model"
+	"github.com/billethq/billet/internal/road"
 	"github.com/billethq/billet/internal/testenv"
 )
 
@@ -221,7 +222,7 @@ func (w *world) dial(name string) func(ctx context.Context) (net.Conn, error) {
 		if err != nil {
 			return nil, err
 		}
-		return dialRoad(ctx, a)
+		return road.Dial(ctx, a)
 	}
 }
 
