@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/billethq/billet/internal/errs"
+	"github.com/billethq/billet/internal/model"
 	"github.com/billethq/billet/internal/volume/mount"
 	"github.com/billethq/billet/internal/volume/protocol"
 )
@@ -38,9 +39,10 @@ func Spawn(ctx context.Context, command []string, cfg protocol.Config) (*Client,
 	if err != nil {
 		_ = child.cmd.Process.Kill() // it may have ended
 		<-child.reaped
-		m := mount.Mounter{Command: command}
 		// The start may have been cut off by ctx; clearing away may not.
-		err = errors.Join(err, m.Recover(context.WithoutCancel(ctx), protocol.Tag(cfg.Instance)))
+		if e := clearAway(context.WithoutCancel(ctx), command, place, cfg.Instance); !errs.Is(e, errs.Conflict) {
+			err = errors.Join(err, e)
+		}
 		return nil, protocol.Ready{}, fmt.Errorf("start volume process: %w", err)
 	}
 	c := newClient(place, command, ready.Process)
@@ -59,7 +61,7 @@ func start(command []string, place protocol.Place, cfg protocol.Config) (*child,
 	if err != nil {
 		return nil, err
 	}
-	log, err := os.OpenFile(place.LogFile(), os.O_CREATE|os.O_TRUNC|os.O_APPEND|os.O_WRONLY, 0o600)
+	log, err := openLog(place.LogFile())
 	if err != nil {
 		return nil, err
 	}
@@ -91,14 +93,26 @@ func start(command []string, place protocol.Place, cfg protocol.Config) (*child,
 		defer close(c.reaped)
 		_ = cmd.Wait() // Spawn's error or Wait tells
 	}()
+	// A program that does not read it ends without a ready line. The pipe
+	// takes the document whole: it is far smaller than a pipe's buffer.
 	_ = in.Close()
-	if _, err := feed.Write(document); err != nil {
-		_ = cmd.Process.Kill()
-		<-c.reaped
-		_ = out.Close()
-		return nil, fmt.Errorf("write document: %w", err)
-	}
+	_, _ = feed.Write(document)
 	return c, nil
+}
+
+// maxLog is the size beyond which a new process begins a new log. A process
+// writes a few lines, unless its disk fails over and over.
+const maxLog = 1 << 20
+
+func openLog(path string) (*os.File, error) {
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	if info, err := f.Stat(); err == nil && info.Size() > maxLog {
+		_ = f.Truncate(0) // a long log is no reason not to start
+	}
+	return f, nil
 }
 
 // ready reads the line.
@@ -179,7 +193,18 @@ func (c *Client) Kill(ctx context.Context) error {
 	if err := c.Wait(ctx); err != nil {
 		return err
 	}
-	return mount.Mounter{Command: c.command}.Recover(ctx, protocol.Tag(c.process.Instance))
+	return clearAway(ctx, c.command, c.place, c.process.Instance)
+}
+
+// clearAway detaches what a dead process left. A live one holds the lock, and is
+// left alone as errs.Conflict.
+func clearAway(ctx context.Context, command []string, place protocol.Place, id model.InstanceID) error {
+	lock, err := place.Lock()
+	if err != nil {
+		return err
+	}
+	defer lock.Close()
+	return mount.Mounter{Command: command}.Recover(ctx, protocol.Tag(id))
 }
 
 // Gone returns nil when process and loop device are gone, with every mount;

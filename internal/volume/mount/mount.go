@@ -32,7 +32,7 @@ import (
 
 // detachWait bounds how long the kernel is given to drop a loop device after
 // its last unmount.
-const detachWait = 10 * time.Second
+const detachWait = 5 * time.Second
 
 // pollEvery is the pause between two looks at state of the kernel's that has
 // no notification.

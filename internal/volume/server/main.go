@@ -125,7 +125,7 @@ func serve(cfg protocol.Config, log *slog.Logger, signals <-chan os.Signal, read
 		return errors.Join(err, api.Close(), s.shutdown(ctx))
 	}
 	log.Info("volume is mounted", "root", cfg.Root.Short(), "loop", s.process.Loop)
-	debug.FreeOSMemory()
+	giveBack()
 	for {
 		select {
 		case <-signals:

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"runtime"
 	"runtime/debug"
 	"sync"
 	"sync/atomic"
@@ -122,7 +123,7 @@ func (s *server) upload(ctx context.Context, req protocol.UploadRequest) (protoc
 	if req.Epoch != s.cfg.Epoch {
 		return protocol.UploadResponse{}, errs.New(errs.Stale, "intent of epoch %d, the volume serves epoch %d", req.Epoch, s.cfg.Epoch)
 	}
-	defer debug.FreeOSMemory() // the buffers of blocks and of compression
+	defer giveBack()
 	up, err := s.dev.Upload(ctx, device.Intent{
 		ID: req.Intent, Subject: s.cfg.Subject, Epoch: req.Epoch, Seq: req.Seq, Started: req.Started,
 	})
@@ -132,6 +133,14 @@ func (s *server) upload(ctx context.Context, req protocol.UploadRequest) (protoc
 	return protocol.UploadResponse{
 		Root: up.Root, Consistency: up.Consistency, StoredBytes: up.StoredBytes, WrittenBytes: up.WrittenBytes, Blocks: up.Blocks,
 	}, nil
+}
+
+// giveBack returns the memory of blocks and of compression to the host: until
+// the next upload it would only lie there. A pool lets go of what it holds in
+// the second collection.
+func giveBack() {
+	runtime.GC()
+	debug.FreeOSMemory()
 }
 
 func (s *server) committed(_ context.Context, req protocol.CommittedRequest) (struct{}, error) {
