@@ -24,6 +24,7 @@ import (
 	"time"
 
 	"github.com/billethq/billet/internal/api"
+	"github.com/billethq/billet/internal/clock"
 	"github.com/billethq/billet/internal/guest/execclient"
 	"github.com/billethq/billet/internal/road"
 	"github.com/billethq/billet/internal/testenv"
@@ -52,6 +53,7 @@ func newWorld(b *testing.B) *world {
 	}
 	w := &world{b: b, state: state, tree: filepath.Join(state, "tree"), runsc: runsc, log: filepath.Join(state, "up.log")}
 	b.Cleanup(func() { _ = os.RemoveAll(state) })
+	b.Cleanup(removeGroups)
 	w.plainTree()
 	text := fmt.Sprintf(`state: %s
 api: {listen: "%s"}
@@ -230,6 +232,13 @@ func (w *world) exec(name string, args ...string) string {
 
 func (w *world) execWith(name string, stdin io.Reader, args ...string) string {
 	w.b.Helper()
+	var out strings.Builder
+	w.execTo(&out, name, stdin, args...)
+	return out.String()
+}
+
+func (w *world) execTo(out io.Writer, name string, stdin io.Reader, args ...string) {
+	w.b.Helper()
 	c, err := execclient.New(execclient.Config{Log: slog.New(slog.DiscardHandler), Dial: func(ctx context.Context) (net.Conn, error) {
 		a, err := w.client.Attach(ctx, name)
 		if err != nil {
@@ -240,12 +249,11 @@ func (w *world) execWith(name string, stdin io.Reader, args ...string) string {
 	if err != nil {
 		w.b.Fatal(err)
 	}
-	var out, errOut strings.Builder
-	code, err := c.Run(w.b.Context(), execclient.Command{Args: args, User: "root", Stdin: stdin, Stdout: &out, Stderr: &errOut})
+	var errOut strings.Builder
+	code, err := c.Run(w.b.Context(), execclient.Command{Args: args, User: "root", Stdin: stdin, Stdout: out, Stderr: &errOut})
 	if err != nil || code != 0 {
 		w.b.Fatalf("exec %q: code %d, %v, %s", args, code, err, errOut.String())
 	}
-	return out.String()
 }
 
 func (w *world) create(name string, req api.CreateWorkspaceRequest) {
@@ -280,8 +288,28 @@ func (w *world) remove(name string) {
 	}
 }
 
-// bareRun is the baseline: `runsc run` of echo on the plain directory, from
-// the call to its output.
+// firstOutput is the time until an exec in a guest has printed something.
+func (w *world) firstOutput(name string, began *clock.Stopwatch) time.Duration {
+	w.b.Helper()
+	first := make(firstByte, 1)
+	w.execTo(first, name, nil, "/bin/echo", "hi")
+	at := <-first
+	return began.Elapsed() - time.Since(at)
+}
+
+// firstByte tells when the first write came.
+type firstByte chan time.Time
+
+func (f firstByte) Write(p []byte) (int, error) {
+	select {
+	case f <- time.Now():
+	default:
+	}
+	return len(p), nil
+}
+
+// bareRun is the baseline: `runsc run` of echo on the plain directory under
+// the same limits, from the call to its output.
 func (w *world) bareRun() time.Duration {
 	w.b.Helper()
 	dir := w.b.TempDir()
@@ -289,7 +317,9 @@ func (w *world) bareRun() time.Duration {
 		"ociVersion": "1.0.0",
 		"process":    map[string]any{"args": []string{"/bin/echo", "hi"}, "cwd": "/", "env": []string{"PATH=/bin"}},
 		"root":       map[string]any{"path": w.tree},
-		"linux": map[string]any{"namespaces": []map[string]string{
+		"linux": map[string]any{"cgroupsPath": "/" + bareGroup + "/bare", "resources": map[string]any{
+			"memory": map[string]any{"limit": 512 << 20}, "pids": map[string]any{"limit": 4096},
+			"cpu": map[string]any{"period": 100000, "quota": 100000}}, "namespaces": []map[string]string{
 			{"type": "pid"}, {"type": "network"}, {"type": "ipc"}, {"type": "uts"}, {"type": "mount"}}},
 	}
 	body, err := json.Marshal(spec)
@@ -300,7 +330,7 @@ func (w *world) bareRun() time.Duration {
 		w.b.Fatal(err)
 	}
 	cmd := exec.Command(w.runsc, "--root="+filepath.Join(dir, "r"), "--platform=systrap", "--network=none", "--overlay2=none",
-		"--ignore-cgroups", "--gofer-network-namespace=new", "--sidecar-usage-policy=LEGACY_DEPRECATED_SLOW_EMBEDDED_FALLBACK",
+		"--gofer-network-namespace=new", "--sidecar-usage-policy=LEGACY_DEPRECATED_SLOW_EMBEDDED_FALLBACK",
 		"run", "--bundle="+dir, "bare")
 	out, err := cmd.StdoutPipe()
 	if err != nil {
@@ -321,6 +351,17 @@ func (w *world) bareRun() time.Duration {
 	_ = cmd.Wait()
 	return took
 }
+
+// removeGroups removes the parents of the cgroups that bare runs made.
+func removeGroups() {
+	groups, _ := filepath.Glob("/sys/fs/cgroup/*/" + bareGroup)
+	for _, g := range append(groups, "/sys/fs/cgroup/"+bareGroup) {
+		_ = os.Remove(g) // gone already, or another version's
+	}
+}
+
+// bareGroup is the cgroup of the baseline's sandboxes.
+const bareGroup = "billet-bench"
 
 // quantile returns the q-th of xs.
 func quantile(xs []float64, q float64) float64 {

@@ -54,7 +54,9 @@ func (v volumes) Open(ctx context.Context, spec node.VolumeSpec) (node.Volume, e
 		}
 		ctx, cancel := context.WithTimeout(ctx, spawnTimeout)
 		defer cancel()
-		c, _, err = client.Spawn(ctx, v.command, v.document(spec))
+		var ready protocol.Ready
+		c, ready, err = client.Spawn(ctx, v.command, v.document(spec))
+		v.log.Debug("volume process started", "instance", spec.Instance, "steps", ready.Steps)
 	}
 	if err != nil {
 		return nil, err
