@@ -154,9 +154,9 @@ func checkDisk(cfg config.Config) finding {
 	}
 	free := int64(st.Bavail) * st.Bsize
 	if free < lowDisk {
-		return failed("disk", errs.New(errs.Exhausted, "%s has %s free", cfg.State, bytes(free)).WithHint("make room, or move it with --state"))
+		return failed("disk", errs.New(errs.Exhausted, "%s has %s free", cfg.State, bytesText(free)).WithHint("make room, or move it with --state"))
 	}
-	return found("disk", fmt.Sprintf("%s has %s free", cfg.State, bytes(free)))
+	return found("disk", fmt.Sprintf("%s has %s free", cfg.State, bytesText(free)))
 }
 
 // checkStore writes and removes a file where objects go.

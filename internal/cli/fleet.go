@@ -21,7 +21,7 @@ func (a *app) nodeLs() *cobra.Command {
 		}
 		return []string{
 			n.Name, state, string(n.Driver), strconv.Itoa(n.Instances), fmt.Sprintf("%d/%d", n.Used.VCPUs, n.Capacity.VCPUs),
-			bytes(n.Used.Memory) + "/" + bytes(n.Capacity.Memory), bytes(n.Used.Disk) + "/" + bytes(n.Capacity.Disk),
+			bytesText(n.Used.Memory) + "/" + bytesText(n.Capacity.Memory), bytesText(n.Used.Disk) + "/" + bytesText(n.Capacity.Disk),
 			n.Version, age(now, n.LastSeen),
 		}
 	})
@@ -36,7 +36,7 @@ func (a *app) tier() *cobra.Command {
 			live += "/" + strconv.Itoa(t.Max)
 		}
 		return []string{
-			t.Name, strconv.Itoa(t.Shape.VCPUs), bytes(t.Shape.Memory), bytes(t.Shape.Disk), t.Image,
+			t.Name, strconv.Itoa(t.Shape.VCPUs), bytesText(t.Shape.Memory), bytesText(t.Shape.Disk), t.Image,
 			words(t.Drivers), orElse(words(t.Classes), "every"), live,
 		}
 	}))

@@ -19,7 +19,7 @@ func (a *app) imageLs() *cobra.Command {
 	c := &cobra.Command{Use: "ls", Short: "List images", Args: arguments(0, 0)}
 	header := []string{"NAME", "ROOT", "DISK", "USED", "STORED", "AGE", "SOURCE"}
 	return listing(a, c, header, plainly((*api.Client).Images), func(now time.Time, i api.Image) []string {
-		return []string{i.Name, i.Root.Short(), bytes(i.DiskBytes), bytes(i.UsedBytes), bytes(i.StoredBytes), age(now, i.Updated), i.Source}
+		return []string{i.Name, i.Root.Short(), bytesText(i.DiskBytes), bytesText(i.UsedBytes), bytesText(i.StoredBytes), age(now, i.Updated), i.Source}
 	})
 }
 
@@ -36,13 +36,13 @@ func (a *app) imageShow() *cobra.Command {
 		}
 		now := clock.Real{}.Now()
 		err = a.fields("name", i.Name, "id", string(i.ID), "root", string(i.Root), "source", i.Source,
-			"disk", bytes(i.DiskBytes)+", "+bytes(i.UsedBytes)+" used, "+bytes(i.StoredBytes)+" stored", "created", age(now, i.Created)+" ago")
+			"disk", bytesText(i.DiskBytes)+", "+bytesText(i.UsedBytes)+" used, "+bytesText(i.StoredBytes)+" stored", "created", age(now, i.Created)+" ago")
 		if err != nil || len(i.Generations) < 2 {
 			return err
 		}
 		rows := make([][]string, 0, len(i.Generations))
 		for _, g := range i.Generations {
-			rows = append(rows, []string{g.Root.Short(), bytes(g.UsedBytes), bytes(g.StoredBytes), age(now, g.Created), g.Source})
+			rows = append(rows, []string{g.Root.Short(), bytesText(g.UsedBytes), bytesText(g.StoredBytes), age(now, g.Created), g.Source})
 		}
 		if err := a.line(""); err != nil {
 			return err

@@ -97,7 +97,7 @@ func (a *app) buildImage(ctx context.Context, c *api.Client, b build, asJSON boo
 	if asJSON {
 		return a.printJSON(img)
 	}
-	a.note("image %s: %s used, %s stored", img.Name, bytes(img.UsedBytes), bytes(img.StoredBytes))
+	a.note("image %s: %s used, %s stored", img.Name, bytesText(img.UsedBytes), bytesText(img.StoredBytes))
 	return a.line(img.Name)
 }
 

@@ -67,11 +67,11 @@ func (m *meter) text() string {
 		if m.done == 0 {
 			return m.what
 		}
-		return m.what + "  " + bytes(m.done)
+		return m.what + "  " + bytesText(m.done)
 	}
 	full := int(min(m.done, m.total) * barWidth / m.total)
 	bar := strings.Repeat("=", full) + strings.Repeat(" ", barWidth-full)
-	return fmt.Sprintf("%-13s [%s] %s of %s", m.what, bar, bytes(m.done), bytes(m.total))
+	return fmt.Sprintf("%-13s [%s] %s of %s", m.what, bar, bytesText(m.done), bytesText(m.total))
 }
 
 // end draws the last state and leaves the line.

@@ -113,8 +113,8 @@ func duration(d time.Duration) string {
 // seconds is a time spent waiting.
 func seconds(d time.Duration) string { return fmt.Sprintf("%.1fs", d.Seconds()) }
 
-// bytes writes a size in the unit that keeps it short.
-func bytes(n int64) string {
+// bytesText writes a size in the unit that keeps it short.
+func bytesText(n int64) string {
 	const unit = 1024
 	if n < unit {
 		return strconv.FormatInt(n, 10) + " B"
@@ -127,7 +127,7 @@ func bytes(n int64) string {
 }
 
 func shapeText(s model.Shape) string {
-	return fmt.Sprintf("%d vCPU, %s memory, %s disk", s.VCPUs, bytes(s.Memory), bytes(s.Disk))
+	return fmt.Sprintf("%d vCPU, %s memory, %s disk", s.VCPUs, bytesText(s.Memory), bytesText(s.Disk))
 }
 
 // terminal returns the file behind a stream when it is a terminal.

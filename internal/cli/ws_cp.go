@@ -55,6 +55,9 @@ func parsePlace(s string) place {
 	return place{workspace: name, path: orElse(path, ".")}
 }
 
+// errPeerEnded breaks the pipe of an end whose other end has ended.
+var errPeerEnded = errors.New("the other end of the copy has ended")
+
 func (a *app) copyIn(ctx context.Context, c *api.Client, src string, dst place, user string) error {
 	if _, err := os.Lstat(src); errors.Is(err, fs.ErrNotExist) {
 		return errs.New(errs.NotFound, "there is no %s on this machine", src).WithHint("check the path")
@@ -67,7 +70,8 @@ func (a *app) copyIn(ctx context.Context, c *api.Client, src string, dst place, 
 	packed := make(chan error, 1)
 	go func() {
 		err := archive.Pack(w, []string{src}, func(err error) { a.note("not copied: %v", err) })
-		// Left-outs are told after a whole archive.
+		// An archive that broke off lacks its end, by which the other side
+		// knows; one with left-outs is whole.
 		_ = w.Close()
 		packed <- err
 	}()
@@ -77,8 +81,12 @@ func (a *app) copyIn(ctx context.Context, c *api.Client, src string, dst place, 
 		Args: []string{guestpath.Binary, "unpack", dst.path}, User: user,
 		Stdin: meter.reader(r), Stdout: a.Err, Stderr: a.Err,
 	})
-	_ = r.CloseWithError(errs.New(errs.Unavailable, "the workspace has ended the copy"))
-	return copied(code, err, <-packed)
+	_ = r.CloseWithError(errPeerEnded)
+	// What failed here made the other side fail, not the other way round.
+	if local := <-packed; local != nil && !errors.Is(local, errPeerEnded) {
+		return errs.Wrap(errs.Conflict, local, "copy from this machine")
+	}
+	return remoteCopy(code, err)
 }
 
 func (a *app) copyOut(ctx context.Context, c *api.Client, src place, dst, user string) error {
@@ -90,7 +98,10 @@ func (a *app) copyOut(ctx context.Context, c *api.Client, src place, dst, user s
 	unpacked := make(chan error, 1)
 	go func() {
 		err := archive.Unpack(r, dst)
-		_ = r.CloseWithError(orError(err, io.ErrClosedPipe))
+		if err == nil {
+			_, err = io.Copy(io.Discard, r)
+		}
+		_ = r.CloseWithError(orError(err, errPeerEnded))
 		unpacked <- err
 	}()
 	meter := a.meter()
@@ -101,22 +112,19 @@ func (a *app) copyOut(ctx context.Context, c *api.Client, src place, dst, user s
 	})
 	// An archive that was cut off must not look like a whole one.
 	_ = w.CloseWithError(orError(err, io.EOF))
-	return copied(code, err, <-unpacked)
+	local := <-unpacked
+	if remote := remoteCopy(code, err); remote != nil && (local == nil || !errors.Is(remote, local)) {
+		return remote
+	}
+	return errs.Wrap(errs.Conflict, local, "copy to this machine")
 }
 
-// copied joins what both ends of a copy say. The local end's own failure is
-// the cause when there is one: the other end only lost its peer.
-func copied(code int, remote, local error) error {
-	var known *errs.Error
-	switch {
-	case local != nil && !errors.As(local, &known) && !errors.Is(local, io.ErrClosedPipe):
-		return errs.Wrap(errs.Conflict, local, "copy on this machine")
-	case remote != nil:
-		return remote
-	case code != 0:
+// remoteCopy is what the workspace's end of a copy says.
+func remoteCopy(code int, err error) error {
+	if err == nil && code != 0 {
 		return errs.New(errs.Conflict, "the copy in the workspace ended with code %d", code).WithHint("what stands above says why")
 	}
-	return local
+	return err
 }
 
 func orError(err, other error) error {

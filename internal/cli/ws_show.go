@@ -43,7 +43,7 @@ func (a *app) showWorkspace(ws api.Workspace) error {
 	}
 	unsaved := ""
 	if ws.UnsavedBytes > 0 {
-		unsaved = bytes(ws.UnsavedBytes)
+		unsaved = bytesText(ws.UnsavedBytes)
 	}
 	return a.fields(
 		"name", ws.Name,

@@ -20,7 +20,7 @@ func (a *app) wsSnapshots() *cobra.Command {
 	}
 	return listing(a, c, []string{"SEQ", "ROOT", "CONSISTENCY", "WRITTEN", "STORED", "AGE"}, fetch, func(now time.Time, s api.Snapshot) []string {
 		return []string{
-			strconv.FormatUint(uint64(s.Seq), 10), s.Root.Short(), s.Consistency, bytes(s.WrittenBytes), bytes(s.StoredBytes), age(now, s.Created),
+			strconv.FormatUint(uint64(s.Seq), 10), s.Root.Short(), s.Consistency, bytesText(s.WrittenBytes), bytesText(s.StoredBytes), age(now, s.Created),
 		}
 	})
 }

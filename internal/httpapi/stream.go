@@ -69,6 +69,9 @@ func (h *Handler) openStream(x *exchange) (*stream, error) {
 func (h *Handler) closeStream(s *stream) {
 	close(s.stop)
 	s.done.Wait()
+	// The connection may serve other requests later than the deadline of the
+	// last message.
+	_ = s.rc.SetWriteDeadline(time.Time{})
 	<-h.streams
 }
 

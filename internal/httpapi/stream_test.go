@@ -6,6 +6,7 @@ import (
 	"errors"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -234,5 +235,29 @@ func TestStream_ResumesByNumber(t *testing.T) {
 	list := must[[]api.Event](t)(s.client(t, apitest.UserToken).Events(t.Context(), "", 240, 5))
 	if got := strconv.Itoa(len(list)) + " from " + strconv.FormatInt(list[0].Seq, 10); got != "5 from 241" {
 		t.Errorf("got %s", got)
+	}
+}
+
+// deadlineWriter is a connection that remembers its write deadline.
+type deadlineWriter struct {
+	*httptest.ResponseRecorder
+	set  int
+	last time.Time
+}
+
+func (w *deadlineWriter) SetWriteDeadline(t time.Time) error {
+	w.set, w.last = w.set+1, t
+	return nil
+}
+
+func TestStreams_LeaveTheConnectionUsable(t *testing.T) {
+	s := newServer(t)
+	must[api.Workspace](t)(s.client(t, apitest.UserToken).CreateWorkspace(t.Context(), "", api.CreateWorkspaceRequest{Name: "demo"}))
+	w := &deadlineWriter{ResponseRecorder: httptest.NewRecorder()}
+	r := httptest.NewRequestWithContext(t.Context(), "GET", "/v1/workspaces/demo/progress", nil)
+	r.Header.Set("Authorization", "Bearer "+apitest.UserToken)
+	s.handler.ServeHTTP(w, r)
+	if w.Code != 200 || w.set < 2 || !w.last.IsZero() {
+		t.Errorf("got %d; %d deadlines, the last %v", w.Code, w.set, w.last)
 	}
 }
