@@ -47,6 +47,8 @@ func sample() []tar.Header {
 		{Typeflag: tar.TypeSymlink, Name: "long", Linkname: strings.Repeat("a/", 1000), ModTime: at(0)},
 		{Typeflag: tar.TypeChar, Name: "null", Mode: 0o666, Devmajor: 1, Devminor: 3, ModTime: at(0)},
 		{Typeflag: tar.TypeBlock, Name: "disk", Mode: 0o660, Devmajor: 259, Devminor: 70000, ModTime: at(0)},
+		{Typeflag: tar.TypeLink, Name: "c-disk", Linkname: "disk"},
+		{Typeflag: tar.TypeLink, Name: "c-bin", Linkname: "bin"},
 		{Typeflag: tar.TypeFifo, Name: "fifo", Mode: 0o600, ModTime: at(0)},
 		{Typeflag: tar.TypeReg, Name: "quote\"d\nname \\ é\xff", Mode: 0o644, Size: 3, ModTime: at(1)},
 		{Typeflag: tar.TypeReg, Name: strings.Repeat("n", 255), Mode: 0o644, ModTime: at(1)},

@@ -180,7 +180,13 @@ func (t *Tree) linked(h *tar.Header, rules Rules) (*Node, error) {
 		if err != nil {
 			return nil, err
 		}
-		if n := dir.Child(parts[len(parts)-1]); n != nil && !n.IsDir() {
+		switch n := dir.Child(parts[len(parts)-1]); {
+		case n == nil || n.IsDir():
+		case n.IsSymlink():
+			// mke2fs makes an inode for each name of a link, and so do we.
+			twin := *n
+			return &twin, nil
+		default:
 			return n, nil
 		}
 	}

@@ -127,6 +127,7 @@ func TestApply_Layers(t *testing.T) {
 		{"opaque ends with its layer", [][]string{{"d/a=1"}, {"d/.wh..wh..opq"}, {"d/b=2"}, {"d/c=3"}}, []string{"d/", "d/b=2", "d/c=3"}},
 		{"other marks are left out", [][]string{{".wh..wh.plnk/", ".wh..wh.aufs=1", "a=1"}}, []string{"a=1"}},
 		{"a hard link reaches a lower layer", [][]string{{"a=1"}, {"b=>a"}}, []string{"a=1", "b=>a"}},
+		{"a hard link to a link is a link", [][]string{{"a->x", "b=>a"}}, []string{"a->x", "b->x"}},
 		{"a replaced file leaves its other name", [][]string{{"a=1", "b=>a"}, {"a=2"}}, []string{"a=2", "b=1"}},
 		{"a link on the way is followed", [][]string{{"usr/lib/", "lib->usr/lib"}, {"lib/x=1"}}, []string{"lib->usr/lib", "usr/", "usr/lib/", "usr/lib/x=1"}},
 		{"an absolute link stays inside", [][]string{{"etc/", "x->/etc"}, {"x/passwd=1"}}, []string{"etc/", "etc/passwd=1", "x->/etc"}},
