@@ -185,7 +185,7 @@ func volumeProcess(t *testing.T, instance string) int {
 
 func (w *world) sandboxPID() int {
 	w.t.Helper()
-	found := sandboxes(w.dir)
+	found := sandboxes(w.scope.Dir)
 	if len(found) != 1 {
 		w.t.Fatalf("got sandboxes %v, want one", found)
 	}

@@ -75,7 +75,7 @@ func (v *watch) run() {
 // look counts the sandboxes. Each of those that are counted was alive after
 // all of them had been found, so that they were alive at one time. invariant 4
 func (v *watch) look() {
-	found := sandboxes(v.w.dir)
+	found := sandboxes(v.w.scope.Dir)
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	pids := []string{}
@@ -85,8 +85,9 @@ func (v *watch) look() {
 			pids = append(pids, fmt.Sprintf("process %d of instance %s", s.pid, s.instance))
 		}
 	}
-	dirs, _ := filepath.Glob(v.w.dir + "/*/node/instances/*")
-	for _, d := range dirs {
+	dirs, _ := filepath.Glob(v.w.scope.Dir + "/*/node/instances/*")
+	more, _ := filepath.Glob(v.w.scope.Dir + "/*/*/node/instances/*")
+	for _, d := range append(dirs, more...) {
 		v.seen[filepath.Base(d)] = true
 	}
 	if len(pids) > v.most && v.twice == nil {
@@ -138,9 +139,9 @@ func parent(pid int) int {
 // leaks lists what is on the host of this deployment. Cgroups are told from
 // other deployments' by the instances that were seen.
 func (w *world) leaks() []leaks.Leak {
-	all := leaks.Find(leaks.Scope{Env: w.mark(), Dir: w.dir})
-	return slices.DeleteFunc(all, func(l leaks.Leak) bool {
-		return l.Kind == "network namespace" || l.Kind == "cgroup" && (w.watch == nil || !w.watch.seen[filepath.Base(l.Name)])
+	return slices.DeleteFunc(leaks.Find(w.scope), func(l leaks.Leak) bool {
+		others := l.Kind == "network namespace" || l.Kind == "cgroup" && (w.watch == nil || !w.watch.seen[filepath.Base(l.Name)])
+		return others || slices.Contains(w.known, l.String())
 	})
 }
 

@@ -22,6 +22,7 @@ import (
 	"github.com/billethq/billet/internal/model"
 	"github.com/billethq/billet/internal/road"
 	"github.com/billethq/billet/internal/testenv"
+	"github.com/billethq/billet/internal/testenv/leaks"
 )
 
 // world is one deployment with its roles apart. Each has its own state
@@ -37,6 +38,8 @@ type world struct {
 	server, gateway, node *role
 	more                  []*role // further nodes
 
+	scope leaks.Scope
+	known []string // on the host before the deployment, within the scope
 	watch *watch
 	acked map[string]string // file in the guest → its hash, as the guest's fsync acknowledged
 }
@@ -67,6 +70,11 @@ func deploy(t *testing.T, o options) *world {
 	w := &world{
 		t: t, dir: t.TempDir(), acked: map[string]string{},
 		path: filepath.Dir(testenv.NeedRunsc(t)) + ":" + filepath.Dir(testenv.NeedGuest(t)) + ":" + os.Getenv("PATH"),
+	}
+	// All temporary directories of one test lie in one directory of its own.
+	w.scope = leaks.Scope{Env: w.mark(), Dir: filepath.Dir(w.dir)}
+	for _, l := range leaks.Find(w.scope) {
+		w.known = append(w.known, l.String())
 	}
 	w.fail = filepath.Join(w.dir, "fail")
 	busybox := testenv.NeedBinary(t, "busybox")

@@ -66,9 +66,10 @@ func (s *supervisor) upload(ctx context.Context) error {
 func (s *supervisor) finish(ctx context.Context, exit driver.Exit) error {
 	s.log.Warn("guest ended", "cause", exit.Cause, "detail", exit.Detail)
 	// Kept before anything is torn down: after a restart of the node the
-	// evidence is gone.
+	// evidence is gone. A disk too full for that is no reason to leave the
+	// guest on it.
 	if err := s.update(func() { s.rec.Cause, s.rec.Detail = exit.Cause, exit.Detail }); err != nil {
-		return err
+		s.log.Warn("cause not kept", "cause", exit.Cause, "err", err)
 	}
 	return s.wind(ctx, 0, exit)
 }
