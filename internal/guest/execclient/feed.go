@@ -21,8 +21,8 @@ import (
 const (
 	// pieceSize bounds the input of one call, and with the round trip its
 	// throughput: 1 MiB is 50 MB/s at 20 ms. A call that fails is repeated with
-	// half, down to leastPiece, so that a road which breaks again and again
-	// still carries some.
+	// a quarter, down to leastPiece, and one that succeeds doubles the next, so
+	// that a road which breaks again and again still carries some.
 	pieceSize  = 1 << 20
 	leastPiece = 4 << 10
 	// ackEvery is how much output is received before it is acknowledged: a
@@ -70,20 +70,20 @@ func (r *run) feed(ctx context.Context) {
 
 // send passes one piece on, in as many calls as it takes, and reports success.
 func (r *run) send(ctx context.Context, at int64, piece []byte) bool {
-	limit := pieceSize
 	for len(piece) > 0 {
 		var n int
 		sent := r.retry(ctx, func(ctx context.Context) error {
-			n = min(len(piece), limit)
+			n = min(len(piece), r.piece)
 			err := r.input(ctx, at, piece[:n])
 			if err != nil {
-				limit = max(limit/2, leastPiece)
+				r.piece = max(r.piece/4, leastPiece)
 			}
 			return err
 		})
 		if !sent {
 			return false
 		}
+		r.piece = min(2*r.piece, pieceSize)
 		piece, at = piece[n:], at+int64(n)
 	}
 	return true

@@ -52,6 +52,7 @@ type run struct {
 	lastSig time.Time
 	end     *pb.ProcessEvent_EndEvent
 
+	piece    int   // bytes of input of the next call, at most; feed's own
 	inputErr error // of Stdin; set by feed, read after it
 }
 
@@ -59,7 +60,7 @@ func newRun(c *Client, cmd Command) *run {
 	r := &run{
 		client: c, cmd: cmd, tag: "billet-" + rand.Text(), reader: rand.Text(),
 		events: transport(c.cfg.Dial), calls: transport(c.cfg.Dial),
-		began: make(chan struct{}),
+		began: make(chan struct{}), piece: pieceSize,
 	}
 	r.begin = sync.OnceFunc(func() { close(r.began) })
 	r.stream, r.unary = service(r.events), service(r.calls)
