@@ -58,7 +58,7 @@ func TestRun_TerminalIsOneAndResizes(t *testing.T) {
 	input, typed := io.Pipe()
 	resizes := make(chan execclient.Size)
 	out, result := background(t, a.Client(), execclient.Command{
-		Args: []string{"sh", "-c", `trap 'echo changed' WINCH; tty; test -t 0 && test -t 2 && stty size; echo "$TERM"; : </dev/tty && echo own
+		Args: []string{"bash", "-c", `trap 'echo changed' WINCH; tty; test -t 0 && test -t 2 && stty size; echo "$TERM"; : </dev/tty && echo own
 			while read -r line; do echo "got $line, $(stty size)."; done; echo end; exit 5`},
 		Env: map[string]string{"TERM": "billet"}, User: "root",
 		PTY: &execclient.Size{Cols: 101, Rows: 33}, Stdin: input, Resizes: resizes,
@@ -68,7 +68,7 @@ func TestRun_TerminalIsOneAndResizes(t *testing.T) {
 		t.Errorf("the terminal is %q", first)
 	}
 	resizes <- execclient.Size{Cols: 90, Rows: 20}
-	var seen string
+	var seen string // by bash: a signal ends the read of dash
 	for !strings.Contains(seen, "got hi, 20 90.") || !strings.Contains(seen, "changed") {
 		if _, err := io.WriteString(typed, "hi\r"); err != nil {
 			t.Fatal(err)
