@@ -79,8 +79,18 @@ func (c *Control) expire(ctx context.Context) error {
 }
 
 // step moves one workspace towards its desired state and reports whether
-// anything moved. It may be run any number of times.
+// anything moved. It may be run any number of times, and is at once by the
+// reconciler and by who has just asked for something: whoever comes second
+// finds it done, which is no error.
 func (c *Control) step(ctx context.Context, ws model.Workspace) (bool, error) {
+	moved, err := c.move(ctx, ws)
+	if errs.Is(err, errs.Conflict) || errs.Is(err, errs.NotFound) {
+		return false, nil
+	}
+	return moved, err
+}
+
+func (c *Control) move(ctx context.Context, ws model.Workspace) (bool, error) {
 	live, err := c.live(ctx, ws.ID)
 	if err != nil {
 		return false, err
@@ -164,13 +174,13 @@ func (c *Control) choose(ctx context.Context, need fleet.Need) (model.NodeID, mo
 	return "", "", errs.New(errs.Internal, "chosen node %s is not a candidate", id)
 }
 
-// candidates reads the fleet: nodes with what live instances charge to them.
+// candidates reads the fleet: nodes with what is charged to them.
 func (c *Control) candidates(ctx context.Context) ([]fleet.Candidate, error) {
 	nodes, err := c.cfg.Ledger.Nodes(ctx)
 	if err != nil {
 		return nil, err
 	}
-	live, err := c.cfg.Ledger.Instances(ctx, ledger.InstanceFilter{Live: true})
+	charged, err := c.cfg.Ledger.Instances(ctx, ledger.InstanceFilter{Charged: true})
 	if err != nil {
 		return nil, err
 	}
@@ -178,7 +188,7 @@ func (c *Control) candidates(ctx context.Context) ([]fleet.Candidate, error) {
 	cs := make([]fleet.Candidate, len(nodes))
 	for i, n := range nodes {
 		cs[i] = fleet.Candidate{Node: n, Silent: c.silent(n.ID, now)}
-		for _, in := range live {
+		for _, in := range charged {
 			if in.Node == n.ID {
 				cs[i].Used.VCPUs += in.Shape.VCPUs
 				cs[i].Used.Memory += in.Shape.Memory
@@ -199,11 +209,12 @@ func (c *Control) tier(name string) (model.Tier, bool) {
 	return model.Tier{}, false
 }
 
-// noteWait keeps why a wanted start has no instance, for whoever asks.
+// noteWait keeps why a wanted start has no instance, for whoever asks. One
+// that somebody else was quicker to place waits for nothing.
 func (c *Control) noteWait(id model.WorkspaceID, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if err == nil {
+	if err == nil || errs.Is(err, errs.Conflict) {
 		delete(c.waiting, id)
 		return
 	}

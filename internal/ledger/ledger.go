@@ -179,6 +179,7 @@ type InstanceFilter struct {
 	Node    model.NodeID
 	Subject model.SubjectID
 	Live    bool // only live ones
+	Charged bool // only those whose capacity is charged
 	Limit   int
 }
 

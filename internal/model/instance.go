@@ -9,8 +9,9 @@ import (
 // InstanceState is what the control plane knows of an instance.
 type InstanceState string
 
-// The states. A live instance is one whose compute may exist: everything but
-// ended and fenced. Capacity stays charged while it is live.
+// The states. A live instance is its subject's present one: everything but
+// ended and fenced. Capacity stays charged until the compute is proved gone,
+// so that of a fenced one too.
 const (
 	StateReserved InstanceState = "reserved" // charged; its node has not been seen to act
 	StateStarting InstanceState = "starting"
@@ -49,9 +50,12 @@ func InstanceStates() []InstanceState {
 	return []InstanceState{StateReserved, StateStarting, StateRunning, StateStopping, StateUnproven, StateFenced, StateEnded}
 }
 
-// Live reports whether the compute may exist, so that its capacity is charged
-// and no other instance of the subject may start.
+// Live reports whether no other instance of the subject may start.
 func (s InstanceState) Live() bool { return s != StateEnded && s != StateFenced }
+
+// Charged reports whether the compute may exist, so that its node still pays
+// for it.
+func (s InstanceState) Charged() bool { return s != StateEnded }
 
 // CheckTransition refuses an illegal move. Staying is always legal.
 func CheckTransition(from, to InstanceState) error {

@@ -15,6 +15,9 @@ import (
 // placement from growing with the history of ended instances.
 const isLive = "state <> 'ended' AND state <> 'fenced'"
 
+// isCharged is model.InstanceState.Charged in SQL.
+const isCharged = "state <> 'ended'"
+
 const selectInstances = `SELECT id, tenant, region, node, driver, vcpus, memory, disk, processes, open_files,
 	subject_kind, subject, epoch, state, desired, cause, detail, phases, lease_until, created, updated FROM instances`
 
@@ -156,6 +159,9 @@ func (s *Store) Instances(ctx context.Context, f ledger.InstanceFilter) (instanc
 	}
 	if f.Subject != "" {
 		where, args = append(where, "subject = ?"), append(args, f.Subject)
+	}
+	if f.Charged {
+		where = append(where, isCharged)
 	}
 	if f.Live {
 		where = append(where, isLive)
