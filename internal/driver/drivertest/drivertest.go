@@ -14,8 +14,8 @@ import (
 // Harness gives the suite a driver.
 type Harness struct {
 	// New returns a driver that knows nothing of any other value: what it
-	// finds, it finds on the host. guestBinary is a PID 1 that ends at once,
-	// with code 0, when it is given an argument.
+	// finds, it finds on the host. guestBinary is what Probe may boot: a PID 1
+	// that dials the side socket.
 	New func(t *testing.T, guestBinary string) driver.Driver
 	// CrashOp is the operation of PID 1 that makes the kernel under it panic.
 	CrashOp string

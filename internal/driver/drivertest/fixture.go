@@ -191,12 +191,18 @@ func (f *fixture) watch() <-chan driver.Exit {
 		}
 		exits <- exit
 	}()
+	f.awaitWatched(pid)
+	return exits
+}
+
+// awaitWatched returns when a Wait has got hold of the guest.
+func (f *fixture) awaitWatched(pid int) {
+	f.Helper()
 	for end := time.Now().Add(deadline); !f.h.Watched(f.T, pid); time.Sleep(time.Millisecond) {
 		if time.Now().After(end) {
 			f.Fatal("Wait has not got hold of the guest")
 		}
 	}
-	return exits
 }
 
 func (f *fixture) inspect() driver.Status {

@@ -224,9 +224,7 @@ func waitEndsWithContext(t *testing.T, h Harness) {
 		_, err := f.d.Wait(ctx, f.spec.Ref)
 		ended <- err
 	}()
-	for !h.Watched(t, pid) {
-		time.Sleep(time.Millisecond)
-	}
+	f.awaitWatched(pid)
 	cancel()
 	if err := <-ended; !errors.Is(err, context.Canceled) {
 		t.Errorf("wait: got %v, want context canceled", err)

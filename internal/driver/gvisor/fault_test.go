@@ -272,6 +272,14 @@ func TestStart_SuidOnNosuidMount(t *testing.T) {
 	}
 }
 
+func TestProbe_BootsTheRealAgent(t *testing.T) {
+	testenv.LeakCheck(t)
+	b, err := newDriver(t, testenv.NeedRunsc(t), testenv.NeedGuest(t)).Probe(t.Context())
+	if err != nil || b.Platform != platform || b.BootTime <= 0 {
+		t.Errorf("got %+v, %v", b, err)
+	}
+}
+
 func TestProbe_SaysWhatIsMissing(t *testing.T) {
 	testenv.LeakCheck(t)
 	runsc := testenv.NeedRunsc(t)

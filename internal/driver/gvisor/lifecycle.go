@@ -127,6 +127,9 @@ func (g guest) prepare(ctx context.Context, spec driver.Spec) error {
 		if err := g.kill(ctx); err != nil {
 			return err
 		}
+		if err := g.group.Remove(ctx); err != nil {
+			return err
+		}
 		if err := g.group.Create(limits(spec)); !errs.Is(err, errs.Conflict) {
 			return err
 		}

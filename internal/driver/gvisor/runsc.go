@@ -65,8 +65,6 @@ func sandboxFlags() []string {
 		"--traceback=single",
 		"--panic-log=" + panicFile,
 		"--final-metrics-log=" + metricsFile,
-		// Our build has the parts that may lie beside runsc linked in.
-		"--sidecar-usage-policy=LEGACY_DEPRECATED_SLOW_EMBEDDED_FALLBACK",
 	}, globalFlags...)
 }
 
