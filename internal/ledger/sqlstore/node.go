@@ -67,7 +67,7 @@ func (s *Store) Nodes(ctx context.Context) (nodes []model.Node, err error) {
 const selectHeadroom = `SELECT n.vcpus, n.memory, n.disk, COALESCE(i.vcpus, 0), COALESCE(i.memory, 0), COALESCE(i.disk, 0)
 	FROM nodes n LEFT JOIN (
 		SELECT CAST(SUM(vcpus) AS BIGINT) AS vcpus, CAST(SUM(memory) AS BIGINT) AS memory, CAST(SUM(disk) AS BIGINT) AS disk
-		FROM instances WHERE node = ? AND ` + isCharged
+		FROM instances WHERE node = ? AND ` + isCharged + `
 	) i ON true
 	WHERE n.id = ?`
 
