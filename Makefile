@@ -67,7 +67,8 @@ demo: deps build runsc ## the main job, for real, with its times
 
 .PHONY: bench
 bench: test-deps build runsc ## figures as ratios against a baseline of the same run (bench/README.md)
-	go test -run='^$$' -bench=. -p 1 -timeout 60m ./...
+	go test -run='^$$' -bench='Create|Start' -benchtime=25x -timeout 30m ./bench
+	go test -run='^$$' -bench='StopUpload|Idle|Memory' -benchtime=5x -timeout 30m ./bench
 
 .PHONY: soak
 soak: test-deps build runsc ## the same tests for long: fuzz each parser, repeat each fault
