@@ -20,13 +20,12 @@ import (
 	"github.com/billethq/billet/internal/node"
 	"github.com/billethq/billet/internal/road"
 	"github.com/billethq/billet/internal/testenv"
-	"github.com/billethq/billet/internal/volume/server"
 )
 
 // TestMain makes the test binary its own volume process, as billet is.
 func TestMain(m *testing.M) {
 	if len(os.Args) == 2 && os.Args[1] == "volume" {
-		os.Exit(server.Main(os.Stdin, os.Stdout, os.Stderr))
+		os.Exit(VolumeMain(os.Stdin, os.Stdout, os.Stderr))
 	}
 	os.Exit(m.Run())
 }

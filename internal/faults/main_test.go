@@ -16,7 +16,6 @@ import (
 	"github.com/billethq/billet/internal/config"
 	"github.com/billethq/billet/internal/daemon"
 	"github.com/billethq/billet/internal/errs"
-	"github.com/billethq/billet/internal/volume/server"
 )
 
 // The names under which the test binary is a role of billet.
@@ -31,7 +30,7 @@ func TestMain(m *testing.M) {
 	if len(os.Args) > 1 {
 		switch os.Args[1] {
 		case roleVolume:
-			os.Exit(server.Main(os.Stdin, os.Stdout, os.Stderr))
+			os.Exit(daemon.VolumeMain(os.Stdin, os.Stdout, os.Stderr))
 		case roleServer, roleGateway, roleNode:
 			os.Exit(runRole(os.Args[1], os.Args[2]))
 		}

@@ -22,11 +22,12 @@ import (
 	"github.com/billethq/billet/internal/volume/protocol"
 )
 
-// buildProcess builds the volume process alone. tags may be "".
+// buildProcess builds this test binary, which is a volume process too, without
+// the race detector. tags may be "".
 func buildProcess(t *testing.T, tags string) []string {
 	t.Helper()
 	out := filepath.Join(t.TempDir(), "volume")
-	cmd := exec.Command("go", "build", "-tags="+tags, "-ldflags=-s -w", "-o", out, "./internal/volume/server/testmain")
+	cmd := exec.Command("go", "test", "-c", "-tags="+tags, "-ldflags=-s -w", "-o", out, "./internal/volume/client")
 	cmd.Dir = testenv.Root(t)
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if text, err := cmd.CombinedOutput(); err != nil {
@@ -58,28 +59,23 @@ func (p *points) kill(s failpoint.Step) {
 	p.t.Helper()
 	armed := filepath.Join(p.dir, string(s))
 	hit := armed + ".hit"
-	deadline := time.Now().Add(20 * time.Second)
-	for {
+	var pid int
+	testenv.Await(p.t, 20*time.Second, func() error {
 		raw, err := os.ReadFile(hit)
 		if err == nil {
-			pid, err := strconv.Atoi(string(raw))
-			if err == nil {
-				err = unix.Kill(pid, unix.SIGKILL)
-			}
-			if err = errors.Join(err, os.Remove(armed), os.Remove(hit)); err != nil {
-				p.t.Fatal(err)
-			}
-			return
+			pid, err = strconv.Atoi(string(raw))
 		}
-		if time.Now().After(deadline) {
-			p.t.Fatalf("step %s was never reached", s)
-		}
-		time.Sleep(2 * time.Millisecond)
+		return err
+	})
+	if err := errors.Join(unix.Kill(pid, unix.SIGKILL), os.Remove(armed), os.Remove(hit)); err != nil {
+		p.t.Fatal(err)
 	}
 }
 
 // TestVolume_KilledAtEachStep kills the process at each of its steps and looks
 // for everything that was synced before, on this host and on another.
+// invariant 12
+// invariant 16
 func TestVolume_KilledAtEachStep(t *testing.T) {
 	w := newWorld(t)
 	p := newPoints(t)
@@ -210,6 +206,7 @@ func (v *vol) saveAll() model.Root {
 
 // TestVolume_KilledUnderAWriter kills the process under a program that appends
 // and syncs: every record whose sync returned is there afterwards.
+// invariant 12
 func TestVolume_KilledUnderAWriter(t *testing.T) {
 	w := newWorld(t)
 	cfg := w.config(w.image)
@@ -242,15 +239,20 @@ func TestVolume_KilledUnderAWriter(t *testing.T) {
 		defer mu.Unlock()
 		return acked
 	}
-	for count() < 10 {
-		time.Sleep(time.Millisecond)
+	more := func() {
+		from := count()
+		testenv.Await(t, 20*time.Second, func() error {
+			if n := count(); n < from+10 {
+				return fmt.Errorf("%d records", n-from)
+			}
+			return nil
+		})
 	}
+	more()
 	if !v.seal(true) { // and a seal in between
 		t.Error("seal under a writer found nothing")
 	}
-	for n := count(); count() < n+10; {
-		time.Sleep(time.Millisecond)
-	}
+	more()
 	w.check(unix.Kill(v.process.PID, unix.SIGKILL))
 	if err := <-ended; err == nil {
 		t.Error("the writer went on without a disk")

@@ -9,8 +9,10 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -44,6 +46,7 @@ func (w *world) object(part []byte) (index int64, file string) {
 	return 0, ""
 }
 
+// invariant 8
 func TestVolume_FlippedByteIsAnErrorAndAFault(t *testing.T) {
 	w := newWorld(t)
 	index, file := w.object(bigFile()[mib+1000 : mib+1064])
@@ -122,19 +125,16 @@ func TestVolume_ReadOnlyIsAFault(t *testing.T) {
 		}
 		return unix.Syncfs(int(dir.Fd()))
 	})
-	for {
-		for _, f := range v.status().Faults {
-			if f.Kind == protocol.FaultReadOnly {
-				v.kill()
-				return
-			}
-		}
-		if w.ctx.Err() != nil {
-			t.Fatalf("no fault says that the file system is read-only: %+v", v.status().Faults)
+	testenv.Await(t, 30*time.Second, func() error {
+		faults := v.status().Faults
+		if slices.ContainsFunc(faults, func(f protocol.Fault) bool { return f.Kind == protocol.FaultReadOnly }) {
+			return nil
 		}
 		// Go on until the kernel has had enough.
 		_ = v.in(func() error { return writeSynced(v.path("again"), bigFile()) })
-	}
+		return fmt.Errorf("no fault says that the file system is read-only: %+v", faults)
+	})
+	v.kill()
 }
 
 func TestVolume_FullStoreAndCache(t *testing.T) {
@@ -200,6 +200,7 @@ func TestVolume_DeadWithASandbox(t *testing.T) {
 
 // TestVolume_FreezeOutlivesNobody kills the server while the file system is
 // frozen and nobody is left to thaw it: it must not keep its loop device.
+// invariant 15
 func TestVolume_FreezeOutlivesNobody(t *testing.T) {
 	w := newWorld(t)
 	v := w.spawn(w.config(w.image))

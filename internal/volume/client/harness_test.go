@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/billethq/billet/internal/blob"
 	"github.com/billethq/billet/internal/blob/dir"
 	"github.com/billethq/billet/internal/model"
 	"github.com/billethq/billet/internal/testenv"
@@ -25,11 +26,13 @@ const processEnv = "BILLET_TEST_VOLUME_PROCESS"
 
 func TestMain(m *testing.M) {
 	if os.Getenv(processEnv) != "" {
-		os.Exit(server.Main(os.Stdin, os.Stdout, os.Stderr))
+		os.Exit(server.Main(os.Stdin, os.Stdout, os.Stderr, openBucket))
 	}
 	os.Setenv(processEnv, "1")
 	os.Exit(m.Run())
 }
+
+func openBucket(cfg protocol.StoreConfig) (blob.Bucket, error) { return dir.Open(cfg.Dir) }
 
 const (
 	gib       = 1 << 30

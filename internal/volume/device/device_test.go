@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"io"
 	"log/slog"
 	"math/rand/v2"
 	"strings"
@@ -54,6 +53,7 @@ type rig struct {
 	fetcher *volume.Fetcher
 	dir     string
 	size    int64
+	stalled chan struct{} // a read waits for the store
 }
 
 const blocks = 6
@@ -67,7 +67,7 @@ func newRigPatient(t *testing.T, patience time.Duration) *rig {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = bucket.Close() })
-	r := &rig{t: t, bucket: &recorder{Bucket: faulty.New(bucket, faulty.Config{})}, dir: t.TempDir(), size: blocks * volume.BlockSize}
+	r := &rig{t: t, bucket: &recorder{Bucket: faulty.New(bucket, faulty.Config{})}, dir: t.TempDir(), size: blocks * volume.BlockSize, stalled: make(chan struct{}, 1)}
 	domains, err := volume.NewDomains(
 		model.DomainKey{Domain: "default", Key: bytes.Repeat([]byte{1}, 32)},
 		model.DomainKey{Domain: model.DeploymentDomain, Key: bytes.Repeat([]byte{2}, 32)})
@@ -102,8 +102,24 @@ func (r *rig) image(content []byte) model.Root {
 func (r *rig) try(root model.Root) (*Device, error) {
 	return Open(r.t.Context(), Config{
 		Dir: r.dir, Root: root, Size: r.size, Store: r.store, Fetcher: r.fetcher,
-		Log: slog.New(slog.NewTextHandler(io.Discard, nil)),
+		Log: slog.New(stallHandler{r.stalled}),
 	})
+}
+
+// stallHandler tells of the first warning: the device warns of nothing but a
+// store that does not answer.
+type stallHandler struct{ stalled chan struct{} }
+
+func (h stallHandler) Enabled(context.Context, slog.Level) bool { return true }
+func (h stallHandler) WithAttrs([]slog.Attr) slog.Handler       { return h }
+func (h stallHandler) WithGroup(string) slog.Handler            { return h }
+
+func (h stallHandler) Handle(context.Context, slog.Record) error {
+	select {
+	case h.stalled <- struct{}{}:
+	default:
+	}
+	return nil
 }
 
 // open opens a device that a guest may write.
@@ -310,6 +326,7 @@ func TestDevice_CommitIsCompletedByReopen(t *testing.T) {
 	}
 }
 
+// invariant 3
 func TestDevice_OtherRootIsStale(t *testing.T) {
 	r := newRig(t)
 	d := r.open(r.image(noise(1, volume.BlockSize)))
@@ -392,37 +409,6 @@ func TestDevice_FilledPageSurvivesSeal(t *testing.T) {
 	}
 }
 
-func TestDevice_CorruptBlockIsAnErrorAndNoZeros(t *testing.T) {
-	r := newRig(t)
-	root := r.image(noise(1, volume.BlockSize))
-	m, err := r.store.LoadManifest(t.Context(), root)
-	r.check(err)
-	for _, key := range r.keys("blk/") {
-		r.check(r.bucket.Delete(t.Context(), key))
-	}
-	var told error
-	d, err := Open(t.Context(), Config{
-		Dir: r.dir, Root: root, Size: r.size, Store: r.store, Fetcher: r.fetcher,
-		OnError: func(err error) { told = err }, Log: slog.New(slog.NewTextHandler(io.Discard, nil)),
-	})
-	r.check(err)
-	defer d.Close()
-	var corrupt *volume.CorruptError
-	if err := d.ReadAt(make([]byte, 10), 0); !errors.As(err, &corrupt) || corrupt.Block != 0 || told == nil {
-		t.Errorf("read of a lost block: %v, want a CorruptError about block 0 (entry %v)", err, m.Entry(0))
-	}
-}
-
-func (r *rig) keys(prefix string) []string {
-	r.t.Helper()
-	var out []string
-	r.check(r.bucket.List(r.t.Context(), prefix, func(i blob.Info) error {
-		out = append(out, i.Key)
-		return nil
-	}))
-	return out
-}
-
 func TestDevice_SmallerThanItsRootIsInvalid(t *testing.T) {
 	r := newRig(t)
 	root := r.image(noise(1, 2*volume.BlockSize))
@@ -430,63 +416,4 @@ func TestDevice_SmallerThanItsRootIsInvalid(t *testing.T) {
 	if _, err := r.try(root); !errs.Is(err, errs.Invalid) {
 		t.Errorf("open: %v, want invalid", err)
 	}
-}
-
-// hostile gives the bucket in which faults can be armed.
-func (r *rig) hostile() *faulty.Bucket { return r.bucket.Bucket.(*faulty.Bucket) }
-
-func TestDevice_ReadWaitsForTheStore(t *testing.T) {
-	r := newRigPatient(t, 20*time.Millisecond)
-	base := noise(1, volume.BlockSize)
-	d := r.open(r.image(base))
-	down := r.hostile().Arm(t, faulty.Fault{Op: faulty.Get, Effect: faulty.Refuse})
-	read := make(chan error)
-	got := make([]byte, volume.PageSize)
-	go func() { read <- d.ReadAt(got, 0) }()
-	for d.Stats().Stalls == 0 {
-		select {
-		case err := <-read:
-			t.Fatalf("read returned while the store was down: %v", err)
-		case <-time.After(time.Millisecond):
-		}
-	}
-	down.Disarm()
-	if err := <-read; err != nil || !bytes.Equal(got, base[:volume.PageSize]) {
-		t.Errorf("read after the store came back: %v", err)
-	}
-}
-
-func TestDevice_CloseEndsAReadThatWaits(t *testing.T) {
-	r := newRigPatient(t, 20*time.Millisecond)
-	d := r.open(r.image(noise(1, volume.BlockSize)))
-	r.hostile().Arm(t, faulty.Fault{Op: faulty.Get, Effect: faulty.Refuse})
-	read := make(chan error)
-	go func() { read <- d.ReadAt(make([]byte, 1), 0) }()
-	for d.Stats().Stalls == 0 {
-		time.Sleep(time.Millisecond)
-	}
-	r.check(d.Close())
-	if err := <-read; err == nil {
-		t.Error("the read succeeded without a store")
-	}
-}
-
-func TestDevice_FullStoreKeepsTheSeal(t *testing.T) {
-	r := newRig(t)
-	d := r.open(r.image(noise(1, volume.BlockSize)))
-	r.check(d.WriteAt(page(2), 0))
-	_, err := d.Seal(volume.Frozen)
-	r.check(err)
-	full := r.hostile().Arm(t, faulty.Fault{Op: faulty.Put, Effect: faulty.Full})
-	in := Intent{ID: "i", Subject: "s", Epoch: 1, Seq: 1, Started: time.Unix(1, 0)}
-	if _, err := d.Upload(t.Context(), in); !errs.Is(err, errs.Exhausted) {
-		t.Fatalf("upload into a full store: %v, want exhausted", err)
-	}
-	if !d.Sealed() || d.Pending() != nil {
-		t.Fatal("a failed upload changed the device")
-	}
-	full.Disarm()
-	up, err := d.Upload(t.Context(), in)
-	r.check(err)
-	r.check(d.Committed(up.Root))
 }

@@ -8,6 +8,7 @@ import (
 	"os"
 	"time"
 
+	"github.com/billethq/billet/internal/clock"
 	"github.com/billethq/billet/internal/errs"
 )
 
@@ -77,13 +78,14 @@ func Helper(order Order, in io.Reader, out io.Writer) int {
 			return 0
 		}
 	}
+	ctx := context.Background() // the server's death ends what waits
 	switch {
 	case order.Mount != nil:
-		m, err := mountDisk(context.Background(), *order.Mount)
+		m, err := mountDisk(ctx, *order.Mount)
 		send(answer{Mounted: &m}, err)
 		_, _ = io.Copy(io.Discard, in) // until the server has the namespace
 	case order.Unmount != nil:
-		send(answer{}, unmountDisk(*order.Unmount))
+		send(answer{}, unmountDisk(ctx, *order.Unmount))
 	case order.Sync != nil:
 		send(answer{}, within(order.Sync.Dir, syncDisk))
 	case order.Thaw != nil:
@@ -91,7 +93,7 @@ func Helper(order Order, in io.Reader, out io.Writer) int {
 	case order.Freeze != nil:
 		holdFreeze(*order.Freeze, in, send)
 	case order.Recover != nil:
-		send(answer{}, recoverDisk(order.Recover.Tag))
+		send(answer{}, recoverDisk(ctx, order.Recover.Tag))
 	default:
 		send(answer{}, errs.New(errs.Invalid, "no order"))
 	}
@@ -115,12 +117,12 @@ func holdFreeze(req FreezeRequest, in io.Reader, send func(answer, error)) {
 		return
 	}
 	defer dir.Close()
-	began := time.Now()
+	took := clock.Start()
 	if err := freeze(dir); err != nil {
 		send(answer{}, err)
 		return
 	}
-	late := time.NewTimer(req.Most - time.Since(began))
+	late := time.NewTimer(req.Most - took.Elapsed())
 	defer late.Stop()
 	send(answer{}, nil)
 	ended := make(chan struct{})

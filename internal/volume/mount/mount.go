@@ -27,6 +27,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/billethq/billet/internal/clock"
 	"github.com/billethq/billet/internal/errs"
 )
 
@@ -62,7 +63,7 @@ type Mounted struct {
 // mountDisk attaches, grows and mounts. When it fails nothing is left.
 func mountDisk(ctx context.Context, req MountRequest) (Mounted, error) {
 	var out Mounted
-	lap := stopwatch()
+	watch := clock.Start()
 	loop, err := attach(req.Disk, req.Tag)
 	if err != nil {
 		return out, err
@@ -73,14 +74,14 @@ func mountDisk(ctx context.Context, req MountRequest) (Mounted, error) {
 	if err != nil {
 		return out, err
 	}
-	out.Attach = lap()
+	out.Attach = watch.Lap()
 	if req.Grow && sb.blocks < uint64(req.Size/ext4BlockSize) {
 		if err := grow(ctx, loop, req.Dir, sb); err != nil {
 			return out, err
 		}
 		out.Grown = true
 	}
-	out.Grow = lap()
+	out.Grow = watch.Lap()
 	if err := unix.Mount(out.Loop, req.Dir, "ext4", ext4Flags, ext4Options); err != nil {
 		return out, fmt.Errorf("mount %s at %s: %w", out.Loop, req.Dir, err)
 	}
@@ -88,38 +89,25 @@ func mountDisk(ctx context.Context, req MountRequest) (Mounted, error) {
 		sample(dir)
 		return syncDisk(dir)
 	})
-	out.Mount = lap()
+	out.Mount = watch.Lap()
 	if err != nil {
 		return out, errors.Join(err, unix.Unmount(req.Dir, 0))
 	}
 	return out, nil
 }
 
-func stopwatch() func() time.Duration {
-	last := time.Now()
-	return func() time.Duration {
-		now := time.Now()
-		d := now.Sub(last)
-		last = now
-		return d
-	}
-}
-
 // UnmountRequest asks to take a file system out again.
 type UnmountRequest struct {
-	Dir  string        `json:"dir"`
-	Tag  string        `json:"tag"`
-	Wait time.Duration `json:"wait"` // zero: detachWait
+	Dir string `json:"dir"`
+	Tag string `json:"tag"`
 }
 
 // unmountDisk unmounts and returns when the loop device is detached, which is
 // when nothing can write to the disk any more. It may be repeated. Past the
 // deadline it is errs.Conflict and names who holds the device.
-func unmountDisk(req UnmountRequest) error {
-	if req.Wait == 0 {
-		req.Wait = detachWait
-	}
-	deadline := time.Now().Add(req.Wait)
+func unmountDisk(ctx context.Context, req UnmountRequest) error {
+	ctx, cancel := context.WithTimeout(ctx, detachWait)
+	defer cancel()
 	for {
 		err := unix.Unmount(req.Dir, 0)
 		if err == nil || errors.Is(err, unix.EINVAL) || errors.Is(err, unix.ENOENT) {
@@ -128,27 +116,24 @@ func unmountDisk(req UnmountRequest) error {
 		if !errors.Is(err, unix.EBUSY) {
 			return fmt.Errorf("unmount %s: %w", req.Dir, err)
 		}
-		if time.Now().After(deadline) {
+		if clock.Sleep(ctx, pollEvery) != nil {
 			return held(req.Tag)
 		}
-		time.Sleep(pollEvery)
 	}
-	return waitDetached(req.Tag, deadline)
+	return waitDetached(ctx, req.Tag)
 }
 
-func waitDetached(tag string, deadline time.Time) error {
+// waitDetached returns nil when no loop device has the tag. When ctx ends
+// first it is errs.Conflict.
+func waitDetached(ctx context.Context, tag string) error {
 	for {
 		loops, err := Loops(tag)
-		if err != nil {
+		if err != nil || len(loops) == 0 {
 			return err
 		}
-		if len(loops) == 0 {
-			return nil
-		}
-		if time.Now().After(deadline) {
+		if clock.Sleep(ctx, pollEvery) != nil {
 			return held(tag)
 		}
-		time.Sleep(pollEvery)
 	}
 }
 
@@ -169,7 +154,7 @@ func held(tag string) error {
 
 // recoverDisk detaches the loop devices of a tag whose server is dead. It may
 // only be called in a mount namespace of its own.
-func recoverDisk(tag string) error {
+func recoverDisk(ctx context.Context, tag string) error {
 	loops, err := Loops(tag)
 	if err != nil || len(loops) == 0 {
 		return err
@@ -184,7 +169,9 @@ func recoverDisk(tag string) error {
 			return fmt.Errorf("recover %s: %w", loop, err)
 		}
 	}
-	return waitDetached(tag, time.Now().Add(detachWait))
+	ctx, cancel := context.WithTimeout(ctx, detachWait)
+	defer cancel()
+	return waitDetached(ctx, tag)
 }
 
 // thawLeftover mounts a file system that still lives in the kernel, which

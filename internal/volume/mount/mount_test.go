@@ -148,7 +148,7 @@ func TestMount_NamespaceTakesTheMountAlong(t *testing.T) {
 	if err := d.ns.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if err := waitDetached(d.req.Tag, time.Now().Add(detachWait)); err != nil {
+	if err := waitDetached(d.ctx, d.req.Tag); err != nil {
 		t.Error(err)
 	}
 }
@@ -187,7 +187,7 @@ func TestMount_RefusesWhatIsNoFileSystem(t *testing.T) {
 	}
 }
 
-// writeBlocks reports whether a write to the file system stands still.
+// writes writes a file and tells when that returned.
 func (d *disk) writes() <-chan error {
 	done := make(chan error, 1)
 	go func() {

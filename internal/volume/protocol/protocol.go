@@ -9,6 +9,7 @@
 package protocol
 
 import (
+	"errors"
 	"log/slog"
 	"path/filepath"
 	"time"
@@ -213,6 +214,7 @@ type Problem struct {
 	Kind    errs.Kind `json:"kind"`
 	Message string    `json:"message"`
 	Hint    string    `json:"hint,omitempty"`
+	Damaged bool      `json:"damaged,omitempty"` // the store lost or altered an object
 }
 
 // NewProblem returns nil for nil.
@@ -220,16 +222,28 @@ func NewProblem(err error) *Problem {
 	if err == nil {
 		return nil
 	}
-	return &Problem{Kind: errs.KindOf(err), Message: err.Error(), Hint: errs.HintOf(err)}
+	var corrupt *volume.CorruptError
+	return &Problem{Kind: errs.KindOf(err), Message: err.Error(), Hint: errs.HintOf(err), Damaged: errors.As(err, &corrupt)}
 }
 
-// Err is the error that p was made of, without its causes.
+// Err is the error that p was made of, without its causes. A node that has to
+// know whether the store is at fault finds a *DamagedError.
 func (p *Problem) Err() error {
 	if p == nil {
 		return nil
 	}
-	return &errs.Error{Kind: p.Kind, Message: p.Message, Hint: p.Hint}
+	err := &errs.Error{Kind: p.Kind, Message: p.Message, Hint: p.Hint}
+	if p.Damaged {
+		return &DamagedError{err}
+	}
+	return err
 }
+
+// DamagedError is a *volume.CorruptError of the process on the other side.
+type DamagedError struct{ err error }
+
+func (e *DamagedError) Error() string { return e.err.Error() }
+func (e *DamagedError) Unwrap() error { return e.err }
 
 // LogValue keeps the keys out of logs.
 func (c Config) LogValue() slog.Value {

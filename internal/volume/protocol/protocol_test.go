@@ -74,7 +74,7 @@ func TestFields_AreFrozen(t *testing.T) {
 		{UploadRequest{}, "intent epoch seq started"},
 		{UploadResponse{}, "root consistency stored_bytes written_bytes blocks"},
 		{CommittedRequest{}, "root"},
-		{Problem{}, "kind message hint"},
+		{Problem{}, "kind message hint damaged"},
 	} {
 		typ := reflect.TypeOf(test.v)
 		var names []string

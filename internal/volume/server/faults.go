@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/billethq/billet/internal/clock"
 	"github.com/billethq/billet/internal/errs"
 	"github.com/billethq/billet/internal/volume"
 	"github.com/billethq/billet/internal/volume/device"
@@ -109,7 +110,7 @@ func (w *watch) close() error {
 
 func (w *watch) run() {
 	defer close(w.ended)
-	every, until := watchCalm, time.Time{}
+	every, hurried := watchCalm, clock.Start()
 	t := time.NewTicker(every)
 	defer t.Stop()
 	for {
@@ -117,13 +118,13 @@ func (w *watch) run() {
 		case <-w.stop:
 			return
 		case <-w.wake:
-			every, until = watchHurry, time.Now().Add(hurryFor)
+			every, hurried = watchHurry, clock.Start()
 			t.Reset(every)
-		case now := <-t.C:
+		case <-t.C:
 			if w.look() {
 				return
 			}
-			if every == watchHurry && now.After(until) {
+			if every == watchHurry && hurried.Elapsed() > hurryFor {
 				every = watchCalm
 				t.Reset(every)
 			}

@@ -22,6 +22,7 @@ import (
 	"runtime/debug"
 	"syscall"
 
+	"github.com/billethq/billet/internal/blob"
 	"github.com/billethq/billet/internal/errs"
 	"github.com/billethq/billet/internal/volume/mount"
 	"github.com/billethq/billet/internal/volume/protocol"
@@ -40,11 +41,14 @@ const (
 	oomScore = "-900"
 )
 
+// OpenBucket opens the object store that a document names.
+type OpenBucket func(protocol.StoreConfig) (blob.Bucket, error)
+
 // Main is the process. stdin has one protocol.Document; stdout gets one
 // protocol.Ready line, or a helper's answers; stderr gets the log. Both are let
 // go once the line is written. The exit code is 0 after a close, 1 after an
 // error, which the line has told.
-func Main(stdin io.Reader, stdout, stderr io.Writer) int {
+func Main(stdin io.Reader, stdout, stderr io.Writer, open OpenBucket) int {
 	signals := make(chan os.Signal, 1)
 	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT)
 	signal.Ignore(syscall.SIGHUP, syscall.SIGPIPE)
@@ -65,7 +69,7 @@ func Main(stdin io.Reader, stdout, stderr io.Writer) int {
 		err = errs.New(errs.Invalid, "the volume document is empty")
 	default:
 		tune(log)
-		err = serve(*doc.Volume, log, signals, func(r protocol.Ready) error { return say(stdout, r) })
+		err = serve(*doc.Volume, open, log, signals, func(r protocol.Ready) error { return say(stdout, r) })
 	}
 	if err == nil {
 		return 0
@@ -105,14 +109,14 @@ func tune(log *slog.Logger) {
 }
 
 // serve runs one volume from its opening to its close.
-func serve(cfg protocol.Config, log *slog.Logger, signals <-chan os.Signal, ready func(protocol.Ready) error) error {
+func serve(cfg protocol.Config, open OpenBucket, log *slog.Logger, signals <-chan os.Signal, ready func(protocol.Ready) error) error {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	if err := cfg.Check(); err != nil {
 		return err
 	}
 	log = log.With("instance", string(cfg.Instance))
-	s, steps, err := start(ctx, cfg, log)
+	s, steps, err := start(ctx, cfg, open, log)
 	if err != nil {
 		return err
 	}

@@ -8,7 +8,7 @@ import (
 	"os"
 	"time"
 
-	"github.com/billethq/billet/internal/blob/dir"
+	"github.com/billethq/billet/internal/clock"
 	"github.com/billethq/billet/internal/failpoint"
 	"github.com/billethq/billet/internal/model"
 	"github.com/billethq/billet/internal/volume"
@@ -35,12 +35,12 @@ func (s *stack) close() error {
 
 // start opens, serves and mounts the volume. When it fails nothing is left but
 // the overlay, as it was last flushed.
-func start(ctx context.Context, cfg protocol.Config, log *slog.Logger) (*server, []protocol.Step, error) {
+func start(ctx context.Context, cfg protocol.Config, open OpenBucket, log *slog.Logger) (*server, []protocol.Step, error) {
 	s := &server{cfg: cfg, place: protocol.Place(cfg.Dir), log: log, faults: newFaults(), closed: make(chan struct{})}
 	// The helper is this very program, started the same way.
 	s.mounter = mount.Mounter{Command: append([]string{"/proc/self/exe"}, os.Args[1:]...), Stderr: os.Stderr}
-	steps := &stepper{last: time.Now()}
-	if err := s.open(ctx, steps); err != nil {
+	steps := &stepper{watch: clock.Start()}
+	if err := s.open(ctx, open, steps); err != nil {
 		return nil, nil, errors.Join(err, s.parts.close())
 	}
 	return s, steps.steps, nil
@@ -48,21 +48,17 @@ func start(ctx context.Context, cfg protocol.Config, log *slog.Logger) (*server,
 
 // stepper takes the time of each step.
 type stepper struct {
-	last  time.Time
+	watch *clock.Stopwatch
 	steps []protocol.Step
 }
 
-func (s *stepper) done(name string) {
-	now := time.Now()
-	s.add(name, now.Sub(s.last))
-	s.last = now
-}
+func (s *stepper) done(name string) { s.add(name, s.watch.Lap()) }
 
 func (s *stepper) add(name string, took time.Duration) {
 	s.steps = append(s.steps, protocol.Step{Name: name, Took: took})
 }
 
-func (s *server) open(ctx context.Context, steps *stepper) error {
+func (s *server) open(ctx context.Context, bucket OpenBucket, steps *stepper) error {
 	if err := s.place.Make(); err != nil {
 		return err
 	}
@@ -76,7 +72,7 @@ func (s *server) open(ctx context.Context, steps *stepper) error {
 		return fmt.Errorf("recover what a former process left: %w", err)
 	}
 	steps.done("prepare")
-	if err := s.openDevice(ctx); err != nil {
+	if err := s.openDevice(ctx, bucket); err != nil {
 		return err
 	}
 	steps.done("open")
@@ -86,8 +82,8 @@ func (s *server) open(ctx context.Context, steps *stepper) error {
 	return s.identify()
 }
 
-func (s *server) openDevice(ctx context.Context) error {
-	bucket, err := dir.Open(s.cfg.Store.Dir)
+func (s *server) openDevice(ctx context.Context, open OpenBucket) error {
+	bucket, err := open(s.cfg.Store)
 	if err != nil {
 		return err
 	}
@@ -158,7 +154,7 @@ func (s *server) mount(ctx context.Context, steps *stepper) error {
 	steps.add("attach", made.Attach)
 	steps.add("grow", made.Grow)
 	steps.add("mount", made.Mount)
-	steps.last = time.Now()
+	steps.watch.Lap()
 	s.process.Loop = made.Loop
 	if s.dev.Fresh() {
 		// A file system that has grown is worth a snapshot: the next start
