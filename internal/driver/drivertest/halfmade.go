@@ -5,18 +5,21 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/billethq/billet/internal/driver"
+	"github.com/billethq/billet/internal/model"
 )
 
 // halfMade checks what is left by a Start that came to nothing.
 var halfMade = map[string]func(*testing.T, Harness){
 	"StartFails":       startFails,
 	"StartInterrupted": startInterrupted,
+	"EndsAtOnce":       endsAtOnce,
 }
 
 func startFails(t *testing.T, h Harness) {
@@ -88,6 +91,26 @@ func startInterrupted(t *testing.T, h Harness) {
 	if interrupted == 0 {
 		t.Fatalf("none of %d starts within %v was interrupted", moments, whole)
 	}
+}
+
+// endsAtOnce: a PID 1 that ends may do so before Start returns or after. In
+// either case somebody is told, and nothing is taken for running.
+func endsAtOnce(t *testing.T, h Harness) {
+	f := newFixture(t, h)
+	if err := os.WriteFile(filepath.Join(f.spec.RootFS, "end_at_once"), []byte("no way"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if err := f.d.Start(f.ctx(), f.spec); err != nil {
+		if !strings.Contains(err.Error(), "no way") {
+			t.Errorf("start: %v does not have PID 1's words", err)
+		}
+		f.wantState(driver.Absent)
+		return
+	}
+	if exit, err := f.d.Wait(f.ctx(), f.spec.Ref); err != nil || exit.Cause != model.CauseExited {
+		t.Errorf("wait: got %+v, %v, want exited", exit, err)
+	}
+	f.wantState(driver.Exited)
 }
 
 // waitForEnd blocks until a process that is not a child has ended.

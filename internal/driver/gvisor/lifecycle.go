@@ -66,28 +66,42 @@ func (g guest) boot(ctx context.Context, spec driver.Spec) error {
 	if err := g.prepare(ctx, spec); err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(ctx, startTimeout)
-	defer cancel()
-	if err := g.runSandbox(ctx, spec, "--detach", "--pid-file="+pidFile); err != nil {
+	console, err := newConsole()
+	if err != nil {
 		return err
 	}
-	text, err := os.ReadFile(g.dir.path(pidFile))
-	if err != nil {
-		return fmt.Errorf("find the sandbox's process: %w", err)
+	defer console.Close()
+	ctx, cancel := context.WithTimeout(ctx, startTimeout)
+	defer cancel()
+	if err := g.runSandbox(ctx, spec, console, "--detach", "--pid-file="+pidFile); err != nil {
+		return err
 	}
-	pid, err := strconv.Atoi(strings.TrimSpace(string(text)))
-	if err != nil {
-		return fmt.Errorf("find the sandbox's process: %w", err)
+	p, err := g.findSandbox()
+	if errors.Is(err, os.ErrNotExist) {
+		return errs.New(errs.Unavailable, "its PID 1 ended at once: %s", lastLines(readConsole(console)))
 	}
-	p, err := identify(pid)
 	if err != nil {
 		return fmt.Errorf("find the sandbox's process: %w", err)
 	}
 	return g.dir.saveSandbox(p)
 }
 
+// findSandbox returns the process that runsc has started. One that has ended
+// already is os.ErrNotExist.
+func (g guest) findSandbox() (process, error) {
+	text, err := os.ReadFile(g.dir.path(pidFile))
+	if err != nil {
+		return process{}, err
+	}
+	pid, err := strconv.Atoi(strings.TrimSpace(string(text)))
+	if err != nil {
+		return process{}, err
+	}
+	return identify(pid)
+}
+
 // runSandbox runs `runsc run` in the guest's mount namespace.
-func (g guest) runSandbox(ctx context.Context, spec driver.Spec, flags ...string) error {
+func (g guest) runSandbox(ctx context.Context, spec driver.Spec, console *os.File, flags ...string) error {
 	ns, err := openNamespace(spec.MountNS)
 	if err != nil {
 		return err
@@ -95,11 +109,6 @@ func (g guest) runSandbox(ctx context.Context, spec driver.Spec, flags ...string
 	if ns != nil {
 		defer ns.Close()
 	}
-	console, err := newConsole()
-	if err != nil {
-		return err
-	}
-	defer console.Close()
 	args := append(sandboxFlags(), "run", "--bundle="+g.dir.path(bundleDir))
 	_, err = command{
 		path: g.runsc, dir: g.ref.Dir, mountNS: ns, console: console,
@@ -109,18 +118,22 @@ func (g guest) runSandbox(ctx context.Context, spec driver.Spec, flags ...string
 	return err
 }
 
-// prepare makes the directory and the cgroup, afresh.
+// prepare makes the cgroup and the directory, afresh.
 func (g guest) prepare(ctx context.Context, spec driver.Spec) error {
+	if err := g.freshGroup(ctx, spec); err != nil {
+		return err
+	}
 	for _, stale := range []string{bundleDir, stateDir, stoppingFile, panicFile, metricsFile, pidFile} {
 		if err := os.RemoveAll(g.dir.path(stale)); err != nil {
 			return err
 		}
 	}
-	if err := writeBundle(g.dir.path(bundleDir), bundle(spec, g.group.Path())); err != nil {
-		return err
-	}
-	// A node that was killed has taken its runsc with it, but that may still
-	// be on its way out, and into the group.
+	return writeBundle(g.dir.path(bundleDir), bundle(spec, g.group.Path()))
+}
+
+// freshGroup makes the guest's cgroup. A node that was killed has taken its
+// runsc with it, but that may still be on its way out, and into the old group.
+func (g guest) freshGroup(ctx context.Context, spec driver.Spec) error {
 	ctx, cancel := context.WithTimeout(ctx, killTimeout)
 	defer cancel()
 	for {

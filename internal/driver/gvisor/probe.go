@@ -117,11 +117,16 @@ func (d *Driver) bootProbe(ctx context.Context) (took time.Duration, err error) 
 // bootAttached runs a guest until it dials l. Unlike every other guest it is
 // attached: should the node die in a probe, runsc and the sandbox do as well.
 func (g guest) bootAttached(ctx context.Context, spec driver.Spec, l *net.UnixListener) (time.Duration, error) {
+	console, err := newConsole()
+	if err != nil {
+		return 0, err
+	}
+	defer console.Close()
 	begin := time.Now()
 	ctx, cancel := context.WithCancel(ctx)
 	ended := make(chan error, 1)
 	go func() {
-		ended <- g.runSandbox(ctx, spec)
+		ended <- g.runSandbox(ctx, spec, console)
 		_ = l.Close() // nobody will dial any more
 	}()
 	conn, err := l.Accept()
@@ -130,7 +135,7 @@ func (g guest) bootAttached(ctx context.Context, spec driver.Spec, l *net.UnixLi
 	run := <-ended
 	if err != nil {
 		if run == nil {
-			run = errs.New(errs.Internal, "its PID 1 ended before it dialled")
+			run = errs.New(errs.Internal, "its PID 1 ended before it dialled: %s", lastLines(readConsole(console)))
 		}
 		return 0, run
 	}
