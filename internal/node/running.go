@@ -108,7 +108,8 @@ func (s *supervisor) listen() error {
 
 // ensureGuest starts the guest or adopts the one that runs. A guest that was
 // up and is gone has ended while nobody looked; it is never started again
-// into the same end.
+// into the same end. One whose start this node never saw succeed is started
+// once more, which leaves alone what runs.
 func (s *supervisor) ensureGuest(ctx context.Context) (up bool, err error) {
 	st, err := s.node.cfg.Driver.Inspect(ctx, s.ref())
 	if err != nil {
@@ -118,7 +119,7 @@ func (s *supervisor) ensureGuest(ctx context.Context) (up bool, err error) {
 	started, boot := s.rec.Started, s.rec.BootID
 	s.mu.Unlock()
 	switch {
-	case st.State == driver.Running:
+	case st.State == driver.Running && started:
 	case boot != s.node.bootID:
 		return false, s.finish(ctx, driver.Exit{Cause: model.CauseHostRebooted, Detail: "the host has booted anew"})
 	case started:
@@ -375,11 +376,10 @@ func (s *supervisor) volumeLost(ctx context.Context) error {
 
 // startFailed tells a step that may yet work from one that never will.
 func (s *supervisor) startFailed(ctx context.Context, step string, err error) error {
-	var f interface{ Corrupt() bool }
 	switch {
 	case ctx.Err() != nil:
 		return nil
-	case errors.As(err, &f) && f.Corrupt():
+	case errors.Is(err, ErrDamaged):
 		return s.finish(ctx, driver.Exit{Cause: model.CauseVolumeCorrupt, Detail: err.Error()})
 	case errs.Is(err, errs.Unavailable):
 		s.publish(func() { s.rec.Detail = step + ": " + err.Error() })
