@@ -80,6 +80,9 @@ func openNode(ctx context.Context, opts Options, plane api.Plane) (_ *nodeParts,
 
 // Node runs the node alone, against a server that it finds over HTTP.
 func Node(ctx context.Context, opts Options) error {
+	if _, err := readToken(opts.Config); err != nil {
+		return err // the plane is for nodes, also on the Unix socket
+	}
 	client, err := nodeClient(opts.Config)
 	if err != nil {
 		return err
@@ -97,16 +100,28 @@ func Node(ctx context.Context, opts Options) error {
 }
 
 // nodeClient is the client with which a node or a gateway calls its server.
+// A gateway on the server's machine needs no token: it asks for nothing that
+// is not everybody's.
 func nodeClient(cfg config.Config) (*api.Client, error) {
 	ep, err := api.ParseEndpoint(cfg.NodeServer())
 	if err != nil {
 		return nil, err
 	}
-	token, err := os.ReadFile(cfg.NodeTokenFile())
-	if err != nil && (!errors.Is(err, fs.ErrNotExist) || ep.Network == "tcp") {
-		return nil, errs.New(errs.Unauthenticated, "token file: %v", err).WithHint("make one on the server: billet token create --role node NAME > %s", cfg.NodeTokenFile())
+	token, err := readToken(cfg)
+	if err != nil && (!errs.Is(err, errs.Unauthenticated) || ep.Network == "tcp") {
+		return nil, err
 	}
-	return api.NewClient(api.ClientConfig{Endpoint: ep, Token: api.Secret(strings.TrimSpace(string(token)))})
+	return api.NewClient(api.ClientConfig{Endpoint: ep, Token: token})
+}
+
+// readToken returns the node's token; errs.Unauthenticated when there is none.
+func readToken(cfg config.Config) (api.Secret, error) {
+	text, err := os.ReadFile(cfg.NodeTokenFile())
+	if errors.Is(err, fs.ErrNotExist) {
+		return "", errs.New(errs.Unauthenticated, "there is no token file %s", cfg.NodeTokenFile()).
+			WithHint("make one on the server: billet token create --role node NAME > %s", cfg.NodeTokenFile())
+	}
+	return api.Secret(strings.TrimSpace(string(text))), errs.Wrap(errs.Denied, err, "read the node's token")
 }
 
 // found says what this host has.

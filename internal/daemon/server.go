@@ -38,10 +38,11 @@ func openServer(ctx context.Context, opts Options) (_ *controlPlane, err error) 
 	if err != nil {
 		return nil, err
 	}
-	s.ledger, err = sqlite.Open(filepath.Join(dir, "ledger.db"), opts.Log)
+	store, err := sqlite.Open(filepath.Join(dir, "ledger.db"), opts.Log)
 	if err != nil {
-		return nil, err
+		return nil, err // and not into the field: a nil store in it would not be nil
 	}
+	s.ledger = store
 	s.control, err = control.New(ctx, control.Config{
 		Ledger: s.ledger, Secrets: secrets, Tiers: opts.Config.Tiers,
 		Gateways:   []api.Gateway{{Name: "local", URL: "http://" + opts.Config.GatewayListen}},

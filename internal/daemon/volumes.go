@@ -2,6 +2,8 @@ package daemon
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -57,6 +59,10 @@ func (v volumes) Open(ctx context.Context, spec node.VolumeSpec) (node.Volume, e
 		var ready protocol.Ready
 		c, ready, err = client.Spawn(ctx, v.command, v.document(spec))
 		v.log.Debug("volume process started", "instance", spec.Instance, "steps", ready.Steps)
+	}
+	var damaged *protocol.DamagedError
+	if errors.As(err, &damaged) {
+		return nil, fmt.Errorf("%w: %w", err, node.ErrDamaged)
 	}
 	if err != nil {
 		return nil, err

@@ -3,7 +3,6 @@
 package faults
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -124,14 +123,12 @@ func (k *kill) part(name string, then api.WorkspaceState, do func() error) {
 	}
 	k.fired = true
 	k.arm(k.step)
-	ctx, cancel := context.WithCancel(k.t.Context())
-	defer cancel()
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
 		_ = do() // the answer may die with the server
 	}()
-	pid := k.hit(ctx, k.step)
+	pid := k.hit(k.step)
 	if name == "flush" && k.step != failpoint.FlushFrozen {
 		k.write("one", "meanwhile") // into the overlay above the sealed one
 	}
@@ -225,12 +222,10 @@ func (k *kill) settle(then api.WorkspaceState) {
 	}
 }
 
-func (w *world) arm(s failpoint.Step) { armIn(w.t, w.fail, s) }
-
-func armIn(t *testing.T, dir string, s failpoint.Step) {
-	t.Helper()
-	if err := os.WriteFile(filepath.Join(dir, string(s)), nil, 0o600); err != nil {
-		t.Fatal(err)
+func (w *world) arm(s failpoint.Step) {
+	w.t.Helper()
+	if err := os.WriteFile(filepath.Join(w.fail, string(s)), nil, 0o600); err != nil {
+		w.t.Fatal(err)
 	}
 }
 
@@ -243,7 +238,7 @@ func (w *world) disarm(s failpoint.Step) {
 
 // hit waits until a process stands at the step, and returns its id. A fault
 // that does not fire fails the test.
-func (w *world) hit(_ context.Context, s failpoint.Step) (pid int) {
+func (w *world) hit(s failpoint.Step) (pid int) {
 	w.t.Helper()
 	await(w.t, "a process reaches "+string(s), func() error {
 		text, err := os.ReadFile(filepath.Join(w.fail, string(s)+".hit"))

@@ -23,6 +23,7 @@ const (
 	roleServer  = "server"
 	roleGateway = "gateway"
 	roleNode    = "node"
+	roleUp      = "up"
 	roleVolume  = "volume" // the node's name for it
 )
 
@@ -31,7 +32,7 @@ func TestMain(m *testing.M) {
 		switch os.Args[1] {
 		case roleVolume:
 			os.Exit(daemon.VolumeMain(os.Stdin, os.Stdout, os.Stderr))
-		case roleServer, roleGateway, roleNode:
+		case roleServer, roleGateway, roleNode, roleUp:
 			os.Exit(runRole(os.Args[1], os.Args[2]))
 		}
 	}
@@ -67,6 +68,8 @@ func runRole(name, file string) int {
 		err = daemon.Gateway(ctx, opts)
 	case roleNode:
 		err = daemon.Node(ctx, opts)
+	case roleUp:
+		err = daemon.Up(ctx, opts)
 	}
 	if err != nil {
 		fmt.Fprintf(os.Stderr, "error: %v\nhint: %s\nkind: %s\n", err, errs.HintOf(err), errs.KindOf(err))

@@ -28,7 +28,12 @@ const pollEvery = 10 * time.Millisecond
 // complaint when it never is.
 func await(t *testing.T, what string, look func() error) {
 	t.Helper()
-	deadline := time.NewTimer(patience)
+	awaitFor(t, patience, what, look)
+}
+
+func awaitFor(t *testing.T, most time.Duration, what string, look func() error) {
+	t.Helper()
+	deadline := time.NewTimer(most)
 	defer deadline.Stop()
 	tick := time.NewTicker(pollEvery)
 	defer tick.Stop()

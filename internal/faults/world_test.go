@@ -303,24 +303,20 @@ func (w *world) instanceDir(n *role, name string) string {
 	return filepath.Join(n.cfg.NodeDir(), "instances", string(ws.Instance.ID))
 }
 
+// kill9 ends a process; one that has ended already is no error.
+func kill9(pid int) { _ = unix.Kill(pid, unix.SIGKILL) }
+
 // killPID ends a process that is not ours to reap, and waits until it is gone.
 func (w *world) killPID(pid int) {
 	w.t.Helper()
-	if err := unix.Kill(pid, unix.SIGKILL); err != nil {
-		w.t.Fatalf("kill process %d: %v", pid, err)
+	if !alive(pid) {
+		w.t.Fatalf("process %d has ended before it was killed", pid)
 	}
+	kill9(pid)
 	await(w.t, fmt.Sprintf("process %d is gone", pid), func() error {
 		if alive(pid) {
 			return errNotYet
 		}
 		return nil
 	})
-}
-
-// refused wants err to be of kind k and to say what to do.
-func refused(t *testing.T, what string, err error, k errs.Kind) {
-	t.Helper()
-	if !errs.Is(err, k) || errs.HintOf(err) == "" {
-		t.Errorf("%s: got %v (hint %q), want an error of kind %s with a hint", what, err, errs.HintOf(err), k)
-	}
 }

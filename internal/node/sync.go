@@ -29,11 +29,21 @@ func (n *Node) syncLoop(ctx context.Context) {
 		if ctx.Err() != nil {
 			return
 		}
-		n.cfg.Log.Warn("control plane unreachable, running on", "err", err)
+		n.tellLost(err)
 		if clock.Sleep(ctx, clock.Jitter(wait)) != nil {
 			return
 		}
 		wait = min(2*wait, syncMaxWait)
+	}
+}
+
+// tellLost says that there is no answer, and whether waiting will do.
+func (n *Node) tellLost(err error) {
+	switch errs.KindOf(err) {
+	case errs.Unauthenticated, errs.Denied, errs.Invalid:
+		n.cfg.Log.Error("the control plane refuses this node, running on", "err", err, "hint", errs.HintOf(err))
+	case errs.NotFound, errs.Conflict, errs.Stale, errs.Exhausted, errs.Unavailable, errs.Unsupported, errs.Internal:
+		n.cfg.Log.Warn("control plane unreachable, running on", "err", err)
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/billethq/billet/internal/errs"
 	"github.com/billethq/billet/internal/model"
 )
 
@@ -11,6 +12,7 @@ import (
 type Volumes interface {
 	// Open adopts the volume process of spec.Dir when one runs, else it starts
 	// one on what the directory holds. The file system is mounted afterwards.
+	// ErrDamaged: no try will ever do better.
 	Open(ctx context.Context, spec VolumeSpec) (Volume, error)
 	// Exists reports whether dir holds an overlay, mounted or not.
 	Exists(dir string) bool
@@ -18,6 +20,9 @@ type Volumes interface {
 	// mounts and loop device are gone. It touches no overlay.
 	Clear(ctx context.Context, dir string) error
 }
+
+// ErrDamaged says that the object store has lost or altered a part of the disk.
+var ErrDamaged = errs.New(errs.Internal, "the object store has lost or altered an object")
 
 // VolumeSpec says which disk to open.
 type VolumeSpec struct {

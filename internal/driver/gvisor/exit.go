@@ -89,8 +89,16 @@ func judge(e evidence) driver.Exit {
 // noNewThread reports whether a sandbox gave up because the host refused it a
 // thread or a process.
 func noNewThread(panicLog string) bool {
-	return strings.Contains(panicLog, "failed to create new OS thread") ||
-		strings.Contains(panicLog, "resource temporarily unavailable")
+	for _, words := range []string{
+		"failed to create new OS thread",   // the Go runtime
+		"resource temporarily unavailable", // a fork that returned its error
+		"failed to get clone",              // systrap, when a thread of the guest forks
+	} {
+		if strings.Contains(panicLog, words) {
+			return true
+		}
+	}
+	return false
 }
 
 // panicDetail returns the first lines of a panic log: what happened, without
