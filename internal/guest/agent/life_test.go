@@ -11,7 +11,6 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/billethq/billet/internal/guest/execclient"
 	"github.com/billethq/billet/internal/guest/guesttest"
@@ -69,16 +68,12 @@ func TestAgent_ReapsOrphansAndKeepsItsOwnCodes(t *testing.T) {
 		}
 	}
 	// The last orphans may end a moment later.
-	for end := time.Now().Add(guesttest.Patience); ; {
-		left := children(t, a.PID())
-		if len(left) == 0 {
-			break
+	testenv.Await(t, guesttest.Patience, func() error {
+		if left := children(t, a.PID()); len(left) > 0 {
+			return fmt.Errorf("not reaped: %v", left)
 		}
-		if time.Now().After(end) {
-			t.Fatalf("not reaped: %v", left)
-		}
-		time.Sleep(5 * time.Millisecond)
-	}
+		return nil
+	})
 }
 
 func TestAgent_BackgroundChildNeitherHoldsTheEndNorDies(t *testing.T) {
@@ -98,9 +93,9 @@ func TestAgent_TermEndsEverything(t *testing.T) {
 	testenv.LeakCheck(t)
 	a := guesttest.New(t)
 	dir := t.TempDir()
-	for name, script := range map[string]string{
-		"polite":   `trap 'echo saved >` + dir + `/polite; exit 0' TERM; echo up; while :; do sleep 0.01; done`,
-		"stubborn": `trap '' TERM; echo up; while :; do sleep 0.01; done`,
+	for _, script := range []string{
+		`trap 'echo saved >` + dir + `/polite; exit 0' TERM; echo up; while :; do sleep 0.01; done`,
+		`trap '' TERM; echo up; while :; do sleep 0.01; done`,
 	} {
 		out, in := io.Pipe()
 		ended := make(chan error, 1)
@@ -110,7 +105,6 @@ func TestAgent_TermEndsEverything(t *testing.T) {
 		}()
 		guesttest.WaitFor(t, out, "up\n")
 		t.Cleanup(func() { <-ended })
-		_ = name
 	}
 	a.Stop() // fails the test unless the code is 0
 	_ = a.Link.Close()

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"strings"
+	"sync"
 
 	"github.com/billethq/billet/internal/errs"
 	"github.com/billethq/billet/internal/guest/archive"
@@ -44,10 +45,11 @@ func (c *Client) CopyIn(ctx context.Context, cp Copy) error {
 		}
 		packed <- err
 	}()
+	counted := &counter{r: r, count: cp.Count}
+	defer counted.stop() // Run does not wait for the last Read
 	complaint := &tail{}
 	code, err := c.Run(ctx, Command{
-		Args: []string{cp.agent(), "unpack", cp.To}, User: cp.User,
-		Stdin: &counter{r: r, count: cp.Count}, Stderr: complaint,
+		Args: []string{cp.agent(), "unpack", cp.To}, User: cp.User, Stdin: counted, Stderr: complaint,
 	})
 	_ = r.CloseWithError(errGuestEnded) // frees Pack
 	packErr := <-packed
@@ -136,16 +138,27 @@ func (t *tail) error(code int) error {
 
 // counter tells how much has been read.
 type counter struct {
-	r     io.Reader
+	r io.Reader
+
+	mu    sync.Mutex
 	n     int64
-	count func(int64)
+	count func(int64) // nil once stopped
 }
 
 func (c *counter) Read(p []byte) (int, error) {
 	n, err := c.r.Read(p)
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	c.n += int64(n)
 	if c.count != nil {
 		c.count(c.n)
 	}
 	return n, err
+}
+
+// stop makes sure that count is not called any more.
+func (c *counter) stop() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.count = nil
 }

@@ -37,7 +37,7 @@ const (
 
 // feed passes Stdin on, a piece at a time, each until it was taken.
 func (r *run) feed(ctx context.Context) {
-	src := newPieces(r.cmd.Stdin)
+	src := newPieces(ctx, r.cmd.Stdin)
 	select {
 	case <-r.began:
 	case <-ctx.Done():
@@ -164,22 +164,26 @@ type pieces struct {
 	taken   chan struct{} // signalled, capacity 1: there is room
 }
 
-// newPieces starts to read src. The reading goroutine ends with src, or with
-// the first read after stop, since a Read cannot be interrupted.
-func newPieces(src io.Reader) *pieces {
+// newPieces starts to read src. The reading goroutine ends with src, or when
+// ctx has ended and the Read under way, which cannot be interrupted, returns.
+func newPieces(ctx context.Context, src io.Reader) *pieces {
 	p := &pieces{changed: make(chan struct{}, 1), taken: make(chan struct{}, 1)}
-	go p.fill(src)
+	go p.fill(ctx, src)
 	return p
 }
 
-func (p *pieces) fill(src io.Reader) {
+func (p *pieces) fill(ctx context.Context, src io.Reader) {
 	buf := make([]byte, 64<<10)
 	for {
 		n, err := src.Read(buf)
 		p.mu.Lock()
 		for len(p.buf) > 0 && len(p.buf)+n > pieceSize {
 			p.mu.Unlock()
-			<-p.taken
+			select {
+			case <-p.taken:
+			case <-ctx.Done():
+				return
+			}
 			p.mu.Lock()
 		}
 		p.buf = append(p.buf, buf[:n]...)
@@ -189,7 +193,7 @@ func (p *pieces) fill(src io.Reader) {
 		case p.changed <- struct{}{}:
 		default:
 		}
-		if err != nil {
+		if err != nil || ctx.Err() != nil {
 			return
 		}
 	}
