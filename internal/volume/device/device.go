@@ -228,7 +228,7 @@ func (d *Device) Stats() Stats {
 // give up a disk that is whole.
 func (d *Device) ReadAt(p []byte, off int64) error {
 	d.reads.Add(1)
-	return d.report(d.withLayers(func(l *layers) error { return d.readLayers(l, true, p, off, volume.Guest) }))
+	return d.report(d.withLayers(func(l *layers) error { return d.readLayers(l, true, p, off) }))
 }
 
 // Flush makes every write that returned before the call durable.
@@ -251,10 +251,10 @@ func (d *Device) withLayers(fn func(*layers) error) error {
 
 // readLayers reads a range that may span blocks; without active it reads what
 // lies below the active overlay.
-func (d *Device) readLayers(l *layers, active bool, p []byte, off int64, prio volume.Priority) error {
+func (d *Device) readLayers(l *layers, active bool, p []byte, off int64) error {
 	for len(p) > 0 {
 		n := int(min(int64(len(p)), volume.BlockSize-off%volume.BlockSize))
-		if err := d.readBlock(l, active, p[:n], off, prio); err != nil {
+		if err := d.readBlock(l, active, p[:n], off, d.fetch); err != nil {
 			return err
 		}
 		p, off = p[n:], off+int64(n)
@@ -272,8 +272,11 @@ const (
 	fromNothing // zeros
 )
 
+// fetcher reads a part of a block of the base.
+type fetcher func(base *volume.Manifest, block int64, p []byte, in int) error
+
 // readBlock reads a range within one block, in runs of pages of one source.
-func (d *Device) readBlock(l *layers, active bool, p []byte, off int64, prio volume.Priority) error {
+func (d *Device) readBlock(l *layers, active bool, p []byte, off int64, fetch fetcher) error {
 	block, in := off/volume.BlockSize, int(off%volume.BlockSize)
 	var a, s overlay.Block
 	if active {
@@ -290,7 +293,7 @@ func (d *Device) readBlock(l *layers, active bool, p []byte, off int64, prio vol
 			end++
 		}
 		n := min(end*volume.PageSize-in, len(p))
-		if err := d.readRun(l, src, block, p[:n], in, prio); err != nil {
+		if err := readRun(l, src, block, p[:n], in, fetch); err != nil {
 			return err
 		}
 		p, in = p[n:], in+n
@@ -312,7 +315,7 @@ func pageSource(active, sealed *overlay.Block, page int) source {
 	return fromBase
 }
 
-func (d *Device) readRun(l *layers, src source, block int64, p []byte, in int, prio volume.Priority) error {
+func readRun(l *layers, src source, block int64, p []byte, in int, fetch fetcher) error {
 	var err error
 	switch src {
 	case fromNothing:
@@ -326,7 +329,7 @@ func (d *Device) readRun(l *layers, src source, block int64, p []byte, in int, p
 			clear(p)
 			return nil
 		}
-		err = d.fetch(l.base, block, p, in, prio)
+		err = fetch(l.base, block, p, in)
 	}
 	return err
 }
@@ -338,11 +341,11 @@ const (
 	stallMost  = 5 * time.Second
 )
 
-// fetch reads a part of a base block. It only gives up on an error that
-// another try would not change.
-func (d *Device) fetch(base *volume.Manifest, block int64, p []byte, in int, prio volume.Priority) error {
+// fetch reads for the guest. It only gives up on an error that another try
+// would not change.
+func (d *Device) fetch(base *volume.Manifest, block int64, p []byte, in int) error {
 	for pause := stallFirst; ; pause = min(2*pause, stallMost) {
-		err := d.cfg.Fetcher.Read(d.ctx, base, block, p, in, prio)
+		err := d.cfg.Fetcher.Read(d.ctx, base, block, p, in, volume.Guest)
 		if !errs.Is(err, errs.Unavailable) {
 			return err
 		}

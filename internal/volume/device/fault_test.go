@@ -99,3 +99,19 @@ func TestDevice_FullStoreKeepsTheSeal(t *testing.T) {
 	r.check(err)
 	r.check(d.Committed(up.Root))
 }
+
+func TestDevice_UploadDoesNotWaitForTheStore(t *testing.T) {
+	r := newRigPatient(t, 20*time.Millisecond)
+	d := r.open(r.image(noise(1, volume.BlockSize)))
+	r.check(d.WriteAt(page(2), 0))
+	_, err := d.Seal(volume.Frozen)
+	r.check(err)
+	r.hostile().Arm(t, faulty.Fault{Effect: faulty.Refuse})
+	in := Intent{ID: "i", Subject: "s", Epoch: 1, Seq: 1, Started: time.Unix(1, 0)}
+	if _, err := d.Upload(t.Context(), in); !errs.Is(err, errs.Unavailable) {
+		t.Errorf("upload without a store: %v, want unavailable", err)
+	}
+	if !d.Sealed() {
+		t.Error("the seal is gone")
+	}
+}

@@ -14,7 +14,6 @@ import (
 	"github.com/billethq/billet/internal/failpoint"
 	"github.com/billethq/billet/internal/model"
 	"github.com/billethq/billet/internal/volume"
-	"github.com/billethq/billet/internal/volume/overlay"
 )
 
 // uploadWorkers compose and store blocks at once: composing takes a core for
@@ -175,7 +174,7 @@ func (w *composer) run(ctx context.Context) error {
 }
 
 func (w *composer) block(ctx context.Context, block int64, buf []byte) error {
-	if err := w.d.compose(w.l, block, buf); err != nil {
+	if err := w.d.compose(ctx, w.l, block, buf); err != nil {
 		return err
 	}
 	e, fresh := w.identify(buf)
@@ -219,7 +218,11 @@ func (w *composer) identify(buf []byte) (e volume.Entry, fresh bool) {
 	return own, true
 }
 
-// compose makes a block as it is below the active overlay.
-func (d *Device) compose(l *layers, block int64, buf []byte) error {
-	return d.readBlock(&layers{sealed: l.sealed, base: l.base}, false, buf, block*overlay.BlockSize, volume.Background)
+// compose makes a block as it is below the active overlay. Unlike a guest it
+// does not wait for a store that is down: the upload is repeated as a whole.
+func (d *Device) compose(ctx context.Context, l *layers, block int64, buf []byte) error {
+	fetch := func(base *volume.Manifest, block int64, p []byte, in int) error {
+		return d.cfg.Fetcher.Read(ctx, base, block, p, in, volume.Background)
+	}
+	return d.readBlock(l, false, buf, block*volume.BlockSize, fetch)
 }

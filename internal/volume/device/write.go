@@ -43,7 +43,7 @@ func (d *Device) writePart(p []byte, off int64) error {
 			return err
 		}
 		page := make([]byte, volume.PageSize)
-		below := func(l *layers) error { return d.readLayers(l, false, page, start, volume.Guest) }
+		below := func(l *layers) error { return d.readLayers(l, false, page, start) }
 		if err := d.withLayers(below); err != nil {
 			return err
 		}

@@ -147,11 +147,13 @@ func ProcessStart(pid int) (uint64, error) {
 	}
 	// The name in parentheses may hold anything, so count from its end.
 	fields := strings.Fields(string(raw[strings.LastIndexByte(string(raw), ')')+1:]))
-	const state, start = 0, 19
+	const state, threads, start = 0, 17, 19
 	if len(fields) <= start {
 		return 0, errs.New(errs.Internal, "stat of process %d is short", pid)
 	}
-	if fields[state] == "Z" || fields[state] == "X" {
+	// The first thread of a process that was killed may be gone while others
+	// still hold its files.
+	if (fields[state] == "Z" || fields[state] == "X") && (fields[threads] == "1" || fields[threads] == "0") {
 		return 0, errs.New(errs.NotFound, "process %d has ended", pid)
 	}
 	return strconv.ParseUint(fields[start], 10, 64)

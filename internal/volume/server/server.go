@@ -42,10 +42,9 @@ type server struct {
 
 	ns atomic.Pointer[mount.Namespace] // nil: not mounted
 
-	calls     sync.Mutex // one call at a time
-	ended     bool       // guarded by calls
-	closeOnce sync.Once
-	closed    chan struct{} // the volume is closed: the process may end
+	calls  sync.Mutex    // one call at a time
+	ended  bool          // guarded by calls
+	closed chan struct{} // the volume is closed: the process may end
 }
 
 func (s *server) isMounted() bool { return s.ns.Load() != nil }
@@ -194,7 +193,7 @@ func (s *server) close(ctx context.Context, _ struct{}) (struct{}, error) {
 	}
 	s.ended = true
 	err := s.shutdown(ctx)
-	s.closeOnce.Do(func() { close(s.closed) })
+	close(s.closed)
 	return struct{}{}, err
 }
 
