@@ -69,7 +69,6 @@ func testOnly() exceptions {
 		{"internal/sim", "the simulator"},
 		{"internal/*/*test", "conformance suites of the ports"},
 		{"internal/blob/faulty", "a hostile object store"},
-		{"internal/depstmp", "holds requirements until their users exist"},
 	}
 }
 
