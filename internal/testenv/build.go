@@ -53,26 +53,33 @@ func NeedRunsc(t testing.TB) string {
 // and stripped as it is shipped.
 func NeedGuest(t testing.TB) string {
 	t.Helper()
-	return build(t, "billet-guest", nil)
+	return build(t, "billet-guest", "./cmd/billet-guest", nil)
 }
 
 // NeedBillet returns the path of a billet built from this tree with the given
 // build tags (such as "failpoint").
 func NeedBillet(t testing.TB, tags ...string) string {
 	t.Helper()
-	return build(t, "billet", tags)
+	return build(t, "billet", "./cmd/billet", tags)
+}
+
+// NeedProgram returns the path of a static program built from a package of
+// this tree, such as one below a testdata directory.
+func NeedProgram(t testing.TB, pkg string) string {
+	t.Helper()
+	return build(t, strings.ReplaceAll(pkg, "/", "-"), "./"+pkg, nil)
 }
 
 // built remembers what this test process has built, by path.
 var built sync.Map // of func() error
 
-// build builds ./cmd/<name> into build/test, once per test process. Test
+// build builds a package into build/test, once per test process. Test
 // processes share the file: go build leaves one that is up to date alone.
-func build(t testing.TB, name string, tags []string) string {
+func build(t testing.TB, name, pkg string, tags []string) string {
 	t.Helper()
 	root := Root(t)
 	out := filepath.Join(root, "build", "test", strings.Join(append([]string{name}, tags...), "-"))
-	once, _ := built.LoadOrStore(out, sync.OnceValue(func() error { return goBuild(root, name, tags, out) }))
+	once, _ := built.LoadOrStore(out, sync.OnceValue(func() error { return goBuild(root, pkg, tags, out) }))
 	if err := once.(func() error)(); err != nil {
 		t.Fatalf("testenv: %v", err)
 	}
@@ -81,7 +88,7 @@ func build(t testing.TB, name string, tags []string) string {
 
 // goBuild links under a lock, so that two test processes that start together
 // never run a half-written file.
-func goBuild(root, name string, tags []string, out string) error {
+func goBuild(root, pkg string, tags []string, out string) error {
 	if err := os.MkdirAll(filepath.Dir(out), 0o755); err != nil {
 		return err
 	}
@@ -93,11 +100,11 @@ func goBuild(root, name string, tags []string, out string) error {
 	if err := unix.Flock(int(lock.Fd()), unix.LOCK_EX); err != nil {
 		return fmt.Errorf("lock %s: %w", lock.Name(), err)
 	}
-	cmd := exec.Command("go", "build", "-trimpath", "-ldflags=-s -w", "-tags="+strings.Join(tags, ","), "-o", out, "./cmd/"+name)
+	cmd := exec.Command("go", "build", "-trimpath", "-ldflags=-s -w", "-tags="+strings.Join(tags, ","), "-o", out, pkg)
 	cmd.Dir = root
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if text, err := cmd.CombinedOutput(); err != nil {
-		return fmt.Errorf("build %s: %w\n%s", name, err, text)
+		return fmt.Errorf("build %s: %w\n%s", pkg, err, text)
 	}
 	return nil
 }

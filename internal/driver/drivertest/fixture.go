@@ -6,10 +6,8 @@ import (
 	"encoding/json"
 	"net"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -78,29 +76,10 @@ func newGuest(t *testing.T, h Harness) *fixture {
 	return f
 }
 
-var (
-	pid1Once sync.Once
-	pid1Path string
-	pid1Err  string
-)
-
 // PID1 builds testdata/pid1, once per test process, and returns its path.
 func PID1(t testing.TB) string {
 	t.Helper()
-	pid1Once.Do(func() {
-		root := testenv.Root(t)
-		pid1Path = filepath.Join(root, "build", "test", "drivertest-pid1")
-		cmd := exec.Command("go", "build", "-trimpath", "-ldflags=-s -w", "-o", pid1Path, "./internal/driver/drivertest/testdata/pid1")
-		cmd.Dir = root
-		cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
-		if out, err := cmd.CombinedOutput(); err != nil {
-			pid1Err = err.Error() + "\n" + string(out)
-		}
-	})
-	if pid1Err != "" {
-		t.Fatalf("build pid1: %s", pid1Err)
-	}
-	return pid1Path
+	return testenv.NeedProgram(t, "internal/driver/drivertest/testdata/pid1")
 }
 
 // ctx is bounded by deadline and by the test.

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/billethq/billet/internal/clock"
 	"github.com/billethq/billet/internal/driver"
 	"github.com/billethq/billet/internal/errs"
 	"github.com/billethq/billet/internal/guest/guestpath"
@@ -122,7 +123,7 @@ func (g guest) bootAttached(ctx context.Context, spec driver.Spec, l *net.UnixLi
 		return 0, err
 	}
 	defer console.Close()
-	begin := time.Now()
+	watch := clock.Start()
 	ctx, cancel := context.WithCancel(ctx)
 	ended := make(chan error, 1)
 	go func() {
@@ -130,7 +131,7 @@ func (g guest) bootAttached(ctx context.Context, spec driver.Spec, l *net.UnixLi
 		_ = l.Close() // nobody will dial any more
 	}()
 	conn, err := l.Accept()
-	took := time.Since(begin)
+	took := watch.Elapsed()
 	cancel()
 	run := <-ended
 	if err != nil {
