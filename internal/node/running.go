@@ -220,7 +220,7 @@ func (s *supervisor) watch(ctx context.Context) error {
 	defer status.Stop()
 	flushed := time.NewTimer(s.untilFlush())
 	defer flushed.Stop()
-	for {
+	for !s.over() { // a flush may find that the instance has been overtaken
 		select {
 		case <-ctx.Done():
 			return nil
@@ -259,6 +259,14 @@ func (s *supervisor) watch(ctx context.Context) error {
 			flushed.Reset(s.untilFlush())
 		}
 	}
+	return nil
+}
+
+// over reports whether the instance has ended.
+func (s *supervisor) over() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.rec.Ended
 }
 
 // grave returns a fault under which a guest must not go on.
