@@ -24,6 +24,9 @@ const Grace = 3 * time.Second
 func Main(socket, version string, log *slog.Logger) error {
 	term := make(chan os.Signal, 1)
 	signal.Notify(term, syscall.SIGTERM)
+	// Taken and dropped: a signal that the agent was started ignoring would be
+	// ignored by every process it starts, and a shell could not even trap it.
+	signal.Notify(make(chan os.Signal, 1), syscall.SIGHUP, syscall.SIGINT, syscall.SIGQUIT, syscall.SIGPIPE)
 	redial := make(chan os.Signal, 1)
 	signal.Notify(redial, syscall.SIGUSR1)
 
