@@ -76,6 +76,8 @@ func TestAgent_ReapsOrphansAndKeepsItsOwnCodes(t *testing.T) {
 	})
 }
 
+// invariant 9: that a command's end is told although its child holds the output
+// is a timer's doing; the child lives on.
 func TestAgent_BackgroundChildNeitherHoldsTheEndNorDies(t *testing.T) {
 	testenv.LeakCheck(t)
 	a := guesttest.New(t)
@@ -107,12 +109,13 @@ func TestAgent_TermEndsEverything(t *testing.T) {
 		t.Cleanup(func() { <-ended })
 	}
 	a.Stop() // fails the test unless the code is 0
-	_ = a.Link.Close()
+	_ = a.Link().Close()
 	if b, err := os.ReadFile(dir + "/polite"); err != nil || string(b) != "saved\n" {
 		t.Errorf("the polite process left %q, %v", b, err)
 	}
 }
 
+// invariant 6: an open session survives the restart of its node.
 func TestAgent_NodeRestart(t *testing.T) {
 	testenv.LeakCheck(t)
 	a := guesttest.New(t)
@@ -132,7 +135,7 @@ func TestAgent_NodeRestart(t *testing.T) {
 			t.Fatal(err)
 		}
 		guesttest.WaitFor(t, out, line)
-		_ = a.Link.Close()
+		_ = a.Link().Close()
 		a.Listen()
 	}
 	_ = typed.Close()
@@ -143,14 +146,14 @@ func TestAgent_NodeRestart(t *testing.T) {
 
 func TestAgent_RedialsAtOnceOnSIGUSR1(t *testing.T) {
 	a := guesttest.New(t)
-	<-a.Link.Attached()
-	_ = a.Link.Close()
+	<-a.Link().Attached()
+	_ = a.Link().Close()
 	a.Listen()
 	if err := syscall.Kill(a.PID(), syscall.SIGUSR1); err != nil {
 		t.Fatal(err)
 	}
 	select {
-	case <-a.Link.Attached():
+	case <-a.Link().Attached():
 	case <-guesttest.Context(t).Done():
 		t.Error("not attached again")
 	}

@@ -301,6 +301,50 @@ func TestWire_TimeLimitAndKeepalive(t *testing.T) {
 	}
 }
 
+func TestWire_ReaderResumes(t *testing.T) {
+	c := newCaller(t, guesttest.New(t))
+	start := `{"process":{"cmd":"sh","args":["-c","printf 0123456789; read x; printf more"]},"tag":"r","stdin":true}`
+	s := c.stream("Start", start, asRoot, "Billet-Reader: me")
+	if got := s.head.Get("Billet-Offset"); got != "0" {
+		t.Errorf("a Start's first byte is at %q", got)
+	}
+	s.pid()
+	s.message()
+	_ = s.body.Close()
+	if got := c.stream("Start", start, asRoot, "Billet-Reader: me").rest(); !strings.Contains(got[0], "already_exists") {
+		t.Errorf("the same Start again: %q", got)
+	}
+	for _, k := range []struct{ from, code string }{{"11", "invalid_argument"}, {"-1", "invalid_argument"}, {"x", "invalid_argument"}} {
+		if got := c.stream("Connect", `{"process":{"tag":"r"}}`, "Billet-Resume-From: "+k.from).rest(); !strings.Contains(got[0], k.code) {
+			t.Errorf("resume from %s: %q, want %s", k.from, got, k.code)
+		}
+	}
+	s = c.stream("Connect", `{"process":{"tag":"r"}}`, "Billet-Reader: me", "Billet-Resume-From: 4")
+	s.pid()
+	if m, _ := s.message(); m != `{"event":{"data":{"stdout":"`+b64("456789")+`"}}}` {
+		t.Errorf("resumed from 4: %s", m)
+	}
+	// The same input twice is one line.
+	for range 2 {
+		if status, body := c.unary("SendInput", `{"process":{"tag":"r"},"input":{"stdin":"`+b64("x\n")+`"}}`, "Billet-Input-Offset: 0"); status != 200 && status != 404 {
+			t.Errorf("SendInput: %d %s", status, body)
+		}
+	}
+	if got := s.rest(); len(got) != 3 || got[0] != `{"event":{"data":{"stdout":"`+b64("more")+`"}}}` {
+		t.Errorf("after the input: %q", got)
+	}
+	// The end stays until it is acknowledged.
+	if got := c.stream("Connect", `{"process":{"tag":"r"}}`, "Billet-Reader: me", "Billet-Resume-From: 10").rest(); len(got) != 4 || !strings.Contains(got[2], "exited") {
+		t.Errorf("the end again: %q", got)
+	}
+	if res := c.do("POST", "/billet/ack", `{"tag":"r","reader":"me","offset":14,"end":true}`); res.StatusCode != 204 {
+		t.Errorf("ack: %d", res.StatusCode)
+	}
+	if got := c.stream("Connect", `{"process":{"tag":"r"}}`, "Billet-Reader: me", "Billet-Resume-From: 10").rest(); !strings.Contains(got[0], "not_found") {
+		t.Errorf("the end after its acknowledgement: %q", got)
+	}
+}
+
 func TestWire_HealthAndVersion(t *testing.T) {
 	c := newCaller(t, guesttest.New(t))
 	if res := c.do("GET", "/health", ""); res.StatusCode != 204 {

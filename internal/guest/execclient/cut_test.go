@@ -182,7 +182,7 @@ func TestRun_GivesUpAfterItsWindow(t *testing.T) {
 	}()
 	guesttest.WaitFor(t, out, "up\n")
 	gone.Store(true)
-	_ = w.Link.Close()
+	_ = w.Link().Close()
 	err = <-result
 	if !errs.Is(err, errs.Unavailable) || !strings.Contains(err.Error(), "may still run") {
 		t.Errorf("got %v (%s), want unavailable, and that the process may still run", err, errs.KindOf(err))

@@ -32,9 +32,9 @@ type Config struct {
 	// or of none, is tried again; any other ends the run.
 	Dial func(ctx context.Context) (net.Conn, error)
 	Log  *slog.Logger
-	// Window is how long a run tries to reach the guest again, counted from the
-	// last sign of it; 0 means guest.ResumeWindow. More would be in vain: the
-	// agent holds no longer.
+	// Window is how long a run tries to reach the guest again once it has
+	// noticed that it lost it; 0 means guest.ResumeWindow. More would be in
+	// vain: the agent holds no longer.
 	Window time.Duration
 }
 

@@ -224,7 +224,7 @@ func (p *pieces) next(ctx context.Context) ([]byte, error) {
 
 // acker tells the agent what has been received.
 type acker struct {
-	http        *http.Client
+	calls       *http.Transport
 	tag, reader string
 
 	mu     sync.Mutex
@@ -234,7 +234,7 @@ type acker struct {
 }
 
 func newAcker(t *http.Transport, tag, reader string) *acker {
-	return &acker{http: &http.Client{Transport: t}, tag: tag, reader: reader, due: make(chan struct{}, 1)}
+	return &acker{calls: t, tag: tag, reader: reader, due: make(chan struct{}, 1)}
 }
 
 // received notes that output up to offset is in the caller's hands.
@@ -267,7 +267,7 @@ func (a *acker) run(ctx context.Context) {
 		if offset-before < ackEvery {
 			continue
 		}
-		if err := a.tell(ctx, guest.Ack{Offset: offset}); err != nil {
+		if err := a.tell(ctx, a.calls, guest.Ack{Offset: offset}); err != nil {
 			a.mu.Lock()
 			a.told = before
 			a.mu.Unlock()
@@ -282,14 +282,14 @@ func (a *acker) run(ctx context.Context) {
 	}
 }
 
-// last tells that the end has been received.
-func (a *acker) last(ctx context.Context, offset int64) {
+// last tells, over t, that the end has been received.
+func (a *acker) last(ctx context.Context, t *http.Transport, offset int64) {
 	ctx, cancel := context.WithTimeout(ctx, lastAck)
 	defer cancel()
-	_ = a.tell(ctx, guest.Ack{Offset: offset, End: true})
+	_ = a.tell(ctx, t, guest.Ack{Offset: offset, End: true})
 }
 
-func (a *acker) tell(ctx context.Context, ack guest.Ack) error {
+func (a *acker) tell(ctx context.Context, t *http.Transport, ack guest.Ack) error {
 	ack.Tag, ack.Reader = a.tag, a.reader
 	body, err := json.Marshal(ack)
 	if err != nil {
@@ -299,7 +299,7 @@ func (a *acker) tell(ctx context.Context, ack guest.Ack) error {
 	if err != nil {
 		return err
 	}
-	res, err := a.http.Do(req)
+	res, err := t.RoundTrip(req)
 	if err != nil {
 		return err
 	}

@@ -43,14 +43,14 @@ type run struct {
 	stream processpbconnect.ProcessClient
 	unary  processpbconnect.ProcessClient
 
-	acks    *acker
-	began   chan struct{} // closed at the first start event: the process exists
-	begin   func()
-	pid     uint32
-	tried   bool  // a Start may have reached the agent
-	offset  int64 // bytes of output received and written
-	lastSig time.Time
-	end     *pb.ProcessEvent_EndEvent
+	acks   *acker
+	began  chan struct{} // closed at the first start event: the process exists
+	begin  func()
+	pid    uint32
+	tried  bool  // a Start may have reached the agent
+	offset int64 // bytes of output received and written
+	signs  int   // events received
+	end    *pb.ProcessEvent_EndEvent
 
 	piece    int   // bytes of input of the next call, at most; feed's own
 	inputErr error // of Stdin; set by feed, read after it
@@ -88,7 +88,7 @@ func (r *run) run(ctx context.Context) (int, error) {
 	if err != nil {
 		return r.failed(ctx, err)
 	}
-	r.acks.last(ctx, r.offset)
+	r.acks.last(ctx, r.events, r.offset)
 	code := int(r.end.GetExitCode())
 	if r.end.Signal != nil {
 		code = 128 + int(r.end.GetSignal())
@@ -101,11 +101,13 @@ func (r *run) run(ctx context.Context) (int, error) {
 
 // follow receives events until the end, over as many streams as it takes.
 func (r *run) follow(ctx context.Context) error {
-	r.lastSig = time.Now()
-	wait := firstRetry
+	lost, wait := time.Now(), firstRetry
 	for {
-		before := r.lastSig
+		before := r.signs
 		err := r.attempt(ctx)
+		if r.signs > before {
+			lost, wait = time.Now(), firstRetry
+		}
 		switch {
 		case r.end != nil:
 			return nil
@@ -113,11 +115,8 @@ func (r *run) follow(ctx context.Context) error {
 			return context.Cause(ctx)
 		case final(err):
 			return err
-		case time.Since(r.lastSig) > r.client.cfg.Window:
+		case time.Since(lost) > r.client.cfg.Window:
 			return errs.Wrap(errs.Unavailable, err, "the guest has not been reached for %s", r.client.cfg.Window)
-		}
-		if r.lastSig.After(before) {
-			wait = firstRetry
 		}
 		r.client.cfg.Log.Debug("exec_stream_lost", "error", err, "offset", r.offset)
 		if err := clock.Sleep(ctx, clock.Jitter(wait)); err != nil {
@@ -211,7 +210,7 @@ func receive[M any, P interface {
 }](r *run, s *connect.ServerStreamForClient[M], watch *time.Timer) error {
 	for s.Receive() {
 		watch.Reset(silence)
-		r.lastSig = time.Now()
+		r.signs++
 		switch e := P(s.Msg()).GetEvent().GetEvent().(type) {
 		case *pb.ProcessEvent_Start:
 			r.pid = e.Start.GetPid()
@@ -224,6 +223,8 @@ func receive[M any, P interface {
 			watch.Reset(silence)
 		case *pb.ProcessEvent_End:
 			r.end = e.End
+			for s.Receive() { // to the stream's own end, so that its connection serves the last acknowledgement
+			}
 			return nil
 		}
 	}

@@ -2,6 +2,8 @@ package execclient_test
 
 import (
 	"bytes"
+	"context"
+	"net"
 	"strings"
 	"testing"
 
@@ -62,5 +64,20 @@ func TestRun_CannotExecute(t *testing.T) {
 		if code != c.code || !errs.Is(err, c.kind) || !strings.Contains(err.Error(), c.text) {
 			t.Errorf("%+v: code %d, kind %s, %v; want %d, %s, %q", c.cmd, code, errs.KindOf(err), err, c.code, c.kind, c.text)
 		}
+	}
+}
+
+func TestRun_TakesOneConnection(t *testing.T) {
+	a := guesttest.New(t)
+	dials := 0
+	client := guesttest.Client(t, func(ctx context.Context) (net.Conn, error) {
+		dials++
+		return a.Dial(ctx)
+	})
+	if code, err := client.Run(guesttest.Context(t), execclient.Command{Args: []string{"true"}, User: "root"}); code != 0 || err != nil {
+		t.Fatalf("code %d, %v", code, err)
+	}
+	if dials != 1 {
+		t.Errorf("%d connections for a command without input; each is a round trip through the gateway", dials)
 	}
 }

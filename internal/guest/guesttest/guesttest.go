@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -29,7 +30,9 @@ type Agent struct {
 	dir  string
 	cmd  *exec.Cmd
 	logs bytes.Buffer // read it after the agent has ended
-	Link *agentlink.Link
+
+	mu   sync.Mutex // clients dial while a test restarts the node
+	link *agentlink.Link
 }
 
 // New starts an agent. At the end of the test it must end by SIGTERM, with
@@ -39,20 +42,34 @@ func New(t *testing.T) *Agent {
 	testenv.NeedRoot(t)
 	a := &Agent{t: t, dir: t.TempDir()}
 	a.Listen()
-	a.cmd = exec.Command(testenv.NeedGuest(t), "serve", filepath.Join(a.dir, guestpath.AgentSocket))
-	a.cmd.Stderr = &a.logs
-	a.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL} // when the test's time is up
-	if err := a.cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	a.start()
 	t.Cleanup(func() {
 		a.Stop()
-		_ = a.Link.Close()
+		_ = a.Link().Close()
 		if t.Failed() {
 			t.Logf("the agent's log:\n%s", &a.logs)
 		}
 	})
 	return a
+}
+
+func (a *Agent) start() {
+	a.t.Helper()
+	a.cmd = exec.Command(testenv.NeedGuest(a.t), "serve", filepath.Join(a.dir, guestpath.AgentSocket))
+	a.cmd.Stderr = &a.logs
+	a.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL} // when the test's time is up
+	if err := a.cmd.Start(); err != nil {
+		a.t.Fatal(err)
+	}
+}
+
+// Restart kills the agent and starts another, as when a guest is started again.
+// What the first ran goes on, since it is no PID 1 here.
+func (a *Agent) Restart() {
+	a.t.Helper()
+	_ = a.cmd.Process.Kill()
+	_ = a.cmd.Wait()
+	a.start()
 }
 
 // Listen makes a new link, as a node that starts.
@@ -62,7 +79,16 @@ func (a *Agent) Listen() {
 	if err != nil {
 		a.t.Fatal(err)
 	}
-	a.Link = link
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.link = link
+}
+
+// Link is the newest link.
+func (a *Agent) Link() *agentlink.Link {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.link
 }
 
 // Stop ends the agent and checks how it ended. A second call does nothing.
@@ -83,7 +109,7 @@ func (a *Agent) Stop() {
 func (a *Agent) PID() int { return a.cmd.Process.Pid }
 
 // Dial opens a stream to the agent.
-func (a *Agent) Dial(ctx context.Context) (net.Conn, error) { return a.Link.Open(ctx) }
+func (a *Agent) Dial(ctx context.Context) (net.Conn, error) { return a.Link().Open(ctx) }
 
 // Client is a client of the agent.
 func (a *Agent) Client() *execclient.Client { return Client(a.t, a.Dial) }
