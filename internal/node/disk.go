@@ -41,6 +41,9 @@ type record struct {
 	Cause   model.Cause   `json:"cause,omitempty"`
 	Detail  string        `json:"detail,omitempty"`
 	Phases  []model.Phase `json:"phases,omitempty"`
+	// MountNS is the mount namespace that the guest was started in. A volume in
+	// another one is not the volume under this guest.
+	MountNS string `json:"mount_ns,omitempty"`
 	// Lost counts volume processes that died under this instance.
 	Lost int `json:"lost,omitempty"`
 }

@@ -31,24 +31,40 @@ func (s *supervisor) save(ctx context.Context) error {
 	return nil
 }
 
-// upload stores what is sealed and commits it, unless an earlier try has been
-// committed already and only the answer was lost.
+// upload stores what is sealed and commits it. A commit may be refused as
+// stale because its intent has expired, and to fence the rightful owner for
+// that would take its work from it: the next intent, which is refused when
+// another epoch owns the subject, tells the two apart.
 func (s *supervisor) upload(ctx context.Context) error {
+	refused, err := s.tryUpload(ctx)
+	if refused {
+		refused, err = s.tryUpload(ctx)
+	}
+	if refused {
+		return errs.Wrap(errs.Conflict, err, "commit what is stored")
+	}
+	return err
+}
+
+// tryUpload does one upload and its commit, unless an earlier one has been
+// committed already and only the answer was lost. refused: the commit was
+// refused as stale.
+func (s *supervisor) tryUpload(ctx context.Context) (refused bool, err error) {
 	if err := s.readStatus(ctx); err != nil {
-		return err
+		return false, err
 	}
 	d, base, pending := s.desired(), s.status.Root, s.status.Pending
 	intent, err := s.node.cfg.Plane.BeginFlush(ctx, api.BeginFlushRequest{Node: s.node.id, Instance: d.ID, Epoch: d.Epoch, Base: base, Pending: pending})
 	if err != nil {
-		return err
+		return false, err
 	}
 	if intent.Committed {
-		return s.vol.Committed(ctx, pending)
+		return false, s.vol.Committed(ctx, pending)
 	}
 	failpoint.Reach(failpoint.FlushIntent)
 	up, err := s.vol.Upload(ctx, Upload{Intent: intent.Intent, Epoch: d.Epoch, Seq: intent.Seq, Started: intent.Started})
 	if err != nil {
-		return err
+		return false, err
 	}
 	failpoint.Reach(failpoint.FlushUncommitted)
 	_, err = s.node.cfg.Plane.CommitFlush(ctx, api.CommitFlushRequest{
@@ -56,9 +72,9 @@ func (s *supervisor) upload(ctx context.Context) error {
 		Consistency: up.Consistency, StoredBytes: up.StoredBytes, WrittenBytes: up.WrittenBytes,
 	})
 	if err != nil {
-		return err
+		return errs.Is(err, errs.Stale), err
 	}
-	return s.vol.Committed(ctx, up.Root)
+	return false, s.vol.Committed(ctx, up.Root)
 }
 
 // finish ends an instance that ended by itself, for a cause: its disk is saved
@@ -90,7 +106,15 @@ func (s *supervisor) wind(ctx context.Context, grace time.Duration, exit driver.
 		return err
 	}
 	failpoint.Reach(failpoint.StopGuestEnded)
-	if s.vol != nil || s.node.cfg.Volumes.Exists(s.volumeDir()) {
+	switch {
+	case !s.written():
+		// Nor is it opened: a disk that could not be is why the guest never
+		// came up, and would be tried for ever.
+		s.vol = nil
+		if err := s.node.cfg.Volumes.Clear(ctx, s.volumeDir()); err != nil {
+			return err
+		}
+	case s.vol != nil || s.node.cfg.Volumes.Exists(s.volumeDir()):
 		if err := s.saveLast(ctx); err != nil {
 			if errs.Is(err, errs.Stale) {
 				return s.overtaken(ctx, err)
@@ -100,6 +124,14 @@ func (s *supervisor) wind(ctx context.Context, grace time.Duration, exit driver.
 	}
 	failpoint.Reach(failpoint.StopSaved)
 	return s.end(exit)
+}
+
+// written reports whether a guest may have written to the disk: one has been
+// started on it, in this life of the volume or an earlier one.
+func (s *supervisor) written() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.rec.MountNS != "" || s.rec.Started || s.rec.Lost > 0
 }
 
 // end records that the instance is over.
@@ -142,22 +174,34 @@ func (s *supervisor) saveLast(ctx context.Context) error {
 	if err := s.vol.Unmount(ctx); err != nil {
 		return s.volumeTrouble(ctx, err)
 	}
-	for {
-		if err := s.save(ctx); err != nil {
-			return s.volumeTrouble(ctx, err)
-		}
-		if err := s.readStatus(ctx); err != nil {
-			return s.volumeTrouble(ctx, err)
-		}
-		if s.status.UnsavedBytes == 0 && !s.status.Sealed {
-			break
-		}
+	if err := s.saveAll(ctx); err != nil {
+		return s.volumeTrouble(ctx, err)
 	}
 	if err := s.vol.Close(ctx); err != nil {
 		return s.volumeTrouble(ctx, err)
 	}
 	s.vol = nil
 	return nil
+}
+
+// lastFlushes bounds the flushes in a row of a disk that nobody writes any
+// more: one for what was sealed already, one for the rest, one for luck.
+const lastFlushes = 3
+
+// saveAll flushes until nothing is unsaved.
+func (s *supervisor) saveAll(ctx context.Context) error {
+	for range lastFlushes {
+		if err := s.save(ctx); err != nil {
+			return err
+		}
+		if err := s.readStatus(ctx); err != nil {
+			return err
+		}
+		if s.status.UnsavedBytes == 0 && !s.status.Sealed {
+			return nil
+		}
+	}
+	return errs.New(errs.Internal, "%d bytes are still unsaved after %d flushes of an unmounted disk", s.status.UnsavedBytes, lastFlushes)
 }
 
 // volumeTrouble lets go of a volume process that no longer answers, so that
@@ -183,19 +227,26 @@ func (s *supervisor) overtaken(ctx context.Context, err error) error {
 
 // fence ends the guest and keeps its overlay aside, for a person to look at.
 func (s *supervisor) fence(ctx context.Context) error {
+	aside := filepath.Join(s.node.cfg.Dir, "aside", string(s.id))
+	exit := driver.Exit{Cause: model.CauseFenced, Detail: "overtaken by a higher epoch; its overlay is in " + aside}
+	if err := os.MkdirAll(s.dir, 0o700); err != nil {
+		return errs.Wrap(errs.Internal, err, "create the instance's directory")
+	}
+	// Kept first: a node that dies now must not run the instance again, on an
+	// empty overlay, because the refusal died with it.
+	err := s.update(func() { s.state, s.rec.Cause, s.rec.Detail = model.StateStopping, exit.Cause, exit.Detail })
+	if err != nil {
+		s.log.Warn("cause not kept", "cause", exit.Cause, "err", err)
+	}
 	if err := s.drop(ctx); err != nil {
 		return err
 	}
-	aside := filepath.Join(s.node.cfg.Dir, "aside", string(s.desired().ID))
 	if s.node.cfg.Volumes.Exists(s.volumeDir()) {
 		if err := os.Rename(s.volumeDir(), aside); err != nil {
 			return errs.Wrap(errs.Internal, err, "keep the overlay aside")
 		}
 	}
-	if err := os.MkdirAll(s.dir, 0o700); err != nil {
-		return errs.Wrap(errs.Internal, err, "create the instance's directory")
-	}
-	return s.end(driver.Exit{Cause: model.CauseFenced, Detail: "overtaken by a higher epoch; its overlay is in " + aside})
+	return s.end(exit)
 }
 
 // drop ends the guest and the volume process without saving.
@@ -216,12 +267,17 @@ func (s *supervisor) drop(ctx context.Context) error {
 func (s *supervisor) destroy(ctx context.Context) error {
 	s.mu.Lock()
 	ended, released := s.rec.Ended, s.released
+	exit := driver.Exit{Cause: s.rec.Cause, Detail: s.rec.Detail}
 	s.mu.Unlock()
 	if !ended {
+		if exit.Cause == model.CauseNone {
+			exit = driver.Exit{Cause: model.CauseStopped}
+		}
+		s.publish(func() { s.state = model.StateStopping })
 		if err := s.drop(ctx); err != nil {
 			return err
 		}
-		return s.end(driver.Exit{Cause: model.CauseStopped})
+		return s.end(exit)
 	}
 	if !released {
 		s.await(ctx)
@@ -230,8 +286,11 @@ func (s *supervisor) destroy(ctx context.Context) error {
 	if err := s.drop(ctx); err != nil {
 		return err
 	}
-	if err := os.RemoveAll(s.dir); err != nil {
-		return errs.Wrap(errs.Internal, err, "remove the instance's directory")
+	// The record last: without it nobody would remove the rest.
+	for _, dir := range []string{s.volumeDir(), s.sideDir(), s.ref().Dir, s.dir} {
+		if err := os.RemoveAll(dir); err != nil {
+			return errs.Wrap(errs.Internal, err, "remove the instance's directory")
+		}
 	}
 	failpoint.Reach(failpoint.StopCleaned)
 	s.removed = true

@@ -44,6 +44,10 @@ type imageDoor struct {
 	conns  chan net.Conn
 	closed chan struct{}
 	once   sync.Once
+
+	mu       sync.Mutex
+	stopping bool
+	builds   sync.WaitGroup // added to under mu, while not stopping
 }
 
 func newImageDoor(n *Node) *imageDoor {
@@ -91,7 +95,8 @@ type roadAddr struct{}
 func (roadAddr) Network() string { return "road" }
 func (roadAddr) String() string  { return "images" }
 
-// serve answers until ctx ends; builds under way are ended with it.
+// serve answers until ctx ends; builds under way are ended with it, and waited
+// for, since they have mounts and files to clear away.
 func (d *imageDoor) serve(ctx context.Context) {
 	mux := http.NewServeMux()
 	mux.HandleFunc("POST "+api.ImagesPath, d.build)
@@ -106,10 +111,29 @@ func (d *imageDoor) serve(ctx context.Context) {
 	<-ctx.Done()
 	_ = srv.Close()
 	<-done
+	d.mu.Lock()
+	d.stopping = true
+	d.mu.Unlock()
+	d.builds.Wait()
+}
+
+// enter counts a build in, unless the door is closing.
+func (d *imageDoor) enter() bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.stopping {
+		return false
+	}
+	d.builds.Add(1)
+	return true
 }
 
 // build answers one request with lines, the last of which says how it ended.
 func (d *imageDoor) build(w http.ResponseWriter, r *http.Request) {
+	if !d.enter() {
+		return // its connection is closed already
+	}
+	defer d.builds.Done()
 	w.Header().Set("Content-Type", "application/x-ndjson")
 	out := &lineWriter{enc: json.NewEncoder(w), flush: http.NewResponseController(w)}
 	// Progress goes out while the input still comes in.

@@ -51,10 +51,14 @@ type Node struct {
 	supervisors map[model.InstanceID]*supervisor
 	answer      api.SyncResponse // the newest
 	heard       bool             // an answer came since this process began
+	news        bool             // a held sync was given up for what is to be told now
+	kept        bool             // the newest answer is on the disk; the sync loop's own
 	lastErr     error            // of the newest sync
 	ready       chan struct{}    // closed after the first answer
 	work        sync.WaitGroup
 	images      *imageDoor
+
+	attachWithin time.Duration // attachTimeout, but in tests
 }
 
 // New opens the node's directory; Run does the work.
@@ -77,7 +81,7 @@ func New(cfg Config) (*Node, error) {
 	}
 	n := &Node{
 		cfg: cfg, id: id, bootID: boot, wake: make(chan struct{}, 1), projected: make(chan struct{}, 1), ready: make(chan struct{}),
-		supervisors: map[model.InstanceID]*supervisor{},
+		supervisors: map[model.InstanceID]*supervisor{}, attachWithin: attachTimeout,
 	}
 	n.images = newImageDoor(n)
 	return n, nil
@@ -120,32 +124,39 @@ func (n *Node) adopt(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	adopted := make([]*supervisor, 0, len(records))
 	for _, r := range records {
-		n.supervise(ctx, r)
+		adopted = append(adopted, n.add(r))
 	}
+	// Told before they run: one that was on its way down would take the guest
+	// that it has stopped for one that ended by itself.
 	n.apply(ctx, n.answer)
+	for _, s := range adopted {
+		n.supervise(ctx, s)
+	}
 	return nil
 }
 
-// supervise starts the supervisor of a record.
-func (n *Node) supervise(ctx context.Context, r record) *supervisor {
+// add makes the supervisor of a record.
+func (n *Node) add(r record) *supervisor {
+	s := newSupervisor(n, r)
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if s := n.supervisors[r.Desired.ID]; s != nil {
-		return s
-	}
-	s := newSupervisor(n, r)
-	n.supervisors[r.Desired.ID] = s
+	n.supervisors[s.id] = s
+	return s
+}
+
+// supervise runs a supervisor until ctx ends or its instance is removed.
+func (n *Node) supervise(ctx context.Context, s *supervisor) {
 	n.work.Go(func() {
 		s.run(ctx)
 		if s.removed {
 			n.mu.Lock()
-			delete(n.supervisors, r.Desired.ID)
+			delete(n.supervisors, s.id)
 			n.mu.Unlock()
 			n.poke()
 		}
 	})
-	return s
 }
 
 // apply hands each instance its part of an answer.
@@ -154,13 +165,13 @@ func (n *Node) apply(ctx context.Context, a api.SyncResponse) {
 		n.mu.Lock()
 		s := n.supervisors[d.ID]
 		n.mu.Unlock()
-		if s == nil {
-			if d.Subject == "" {
-				continue // remains of something that is no longer here
-			}
-			s = n.supervise(ctx, record{Desired: d, BootID: n.bootID})
+		switch {
+		case s != nil:
+			s.tell(d)
+		case d.Subject == "": // remains of something that is no longer here
+		default:
+			n.supervise(ctx, n.add(record{Desired: d, BootID: n.bootID}))
 		}
-		s.tell(d)
 	}
 }
 

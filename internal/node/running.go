@@ -31,8 +31,17 @@ func (s *supervisor) keepRunning(ctx context.Context) error {
 	if err := s.prepare(); err != nil {
 		return err
 	}
+	if s.lostTooOften() {
+		return s.finish(ctx, driver.Exit{Cause: model.CauseVolumeLost, Detail: "the volume process died again and again"})
+	}
+	if s.losing() {
+		return s.volumeLost(ctx) // an earlier node died while it did that
+	}
 	if err := s.openVolume(ctx); err != nil {
 		return s.startFailed(ctx, "volume", err)
+	}
+	if s.otherVolume() {
+		return s.volumeLost(ctx) // its process died while no node was there
 	}
 	if err := s.listen(); err != nil {
 		return err
@@ -45,6 +54,39 @@ func (s *supervisor) keepRunning(ctx context.Context) error {
 		return nil // it had ended: finish has been done
 	}
 	return s.watch(ctx)
+}
+
+func (s *supervisor) lostTooOften() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.rec.Lost > maxLost
+}
+
+// losing reports a volumeLost that has not come to its end.
+func (s *supervisor) losing() bool {
+	lost := s.lastPhase() == phaseLost
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return lost && s.rec.Started
+}
+
+// startedIn is the mount namespace in which a guest may be up, "" when none
+// can be: none was started, or the host has booted since.
+func (s *supervisor) startedIn() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.rec.BootID != s.node.bootID {
+		return ""
+	}
+	return s.rec.MountNS
+}
+
+// otherVolume reports that the volume is not the one the guest was started on:
+// what runs, runs on a dead disk, and what ended may have ended for that.
+func (s *supervisor) otherVolume() bool {
+	_, ns := s.vol.Mount()
+	in := s.startedIn()
+	return in != "" && in != ns
 }
 
 // openVolume adopts or starts the volume process.
@@ -112,14 +154,15 @@ func (s *supervisor) listen() error {
 // once more, which leaves alone what runs.
 func (s *supervisor) ensureGuest(ctx context.Context) (up bool, err error) {
 	st, err := s.node.cfg.Driver.Inspect(ctx, s.ref())
-	if err != nil {
-		return false, err
+	if err != nil { // unknown is never absent: what may run is not ended for this
+		return false, errs.Wrap(errs.Unavailable, err, "look for the guest")
 	}
 	s.mu.Lock()
 	started, boot := s.rec.Started, s.rec.BootID
 	s.mu.Unlock()
 	switch {
 	case st.State == driver.Running && started:
+		return true, nil
 	case boot != s.node.bootID:
 		return false, s.finish(ctx, driver.Exit{Cause: model.CauseHostRebooted, Detail: "the host has booted anew"})
 	case started:
@@ -144,6 +187,9 @@ func (s *supervisor) startGuest(ctx context.Context, found driver.State) error {
 	}
 	d := s.desired()
 	rootfs, ns := s.vol.Mount()
+	if err := s.note(func() { s.rec.MountNS = ns }); err != nil {
+		return err
+	}
 	err := s.node.cfg.Driver.Start(ctx, driver.Spec{
 		Ref: s.ref(), RootFS: rootfs, MountNS: ns, SideDir: s.sideDir(), GuestBinary: s.node.cfg.GuestBinary,
 		Hostname: d.Name, Shape: d.Shape,
@@ -214,12 +260,15 @@ func (s *supervisor) stopWaiting() {
 func (s *supervisor) watch(ctx context.Context) error {
 	w := s.startWaiting(ctx)
 	attached := s.link.Attached()
-	deadline := time.NewTimer(attachTimeout)
+	deadline := time.NewTimer(s.node.attachWithin)
 	defer deadline.Stop()
+	if s.lastPhase() == phaseAttached {
+		deadline.Stop() // adopted: it has called before, and no timer ends what works
+	}
 	status := time.NewTicker(statusEvery)
 	defer status.Stop()
-	flushed := time.NewTimer(s.untilFlush())
-	defer flushed.Stop()
+	s.flushes = time.NewTimer(s.untilFlush())
+	defer s.flushes.Stop()
 	for !s.over() { // a flush may find that the instance has been overtaken
 		select {
 		case <-ctx.Done():
@@ -233,7 +282,7 @@ func (s *supervisor) watch(ctx context.Context) error {
 				return err
 			}
 		case <-deadline.C:
-			return s.finish(ctx, driver.Exit{Cause: model.CauseStartFailed, Detail: "the guest agent has not called within " + attachTimeout.String()})
+			return s.finish(ctx, driver.Exit{Cause: model.CauseStartFailed, Detail: "the guest agent has not called within " + s.node.attachWithin.String()})
 		case exit := <-w.exit:
 			return s.guestEnded(ctx, exit)
 		case f := <-w.fault:
@@ -252,11 +301,10 @@ func (s *supervisor) watch(ctx context.Context) error {
 			if f := s.grave(); f != nil {
 				return s.faulted(ctx, *f)
 			}
-		case <-flushed.C:
+		case <-s.flushes.C:
 			if err := s.flushNow(ctx); err != nil {
 				return err
 			}
-			flushed.Reset(s.untilFlush())
 		}
 	}
 	return nil
@@ -288,6 +336,7 @@ func (s *supervisor) up() {
 	s.reach(phaseAttached, model.StateRunning)
 }
 
+// untilFlush is the time between two flushes.
 func (s *supervisor) untilFlush() time.Duration {
 	every := s.node.projection().FlushEvery
 	if every <= 0 {
@@ -299,13 +348,17 @@ func (s *supervisor) untilFlush() time.Duration {
 // flushIfAsked flushes when somebody wants to build on what was written until
 // now.
 func (s *supervisor) flushIfAsked(ctx context.Context) error {
-	s.mu.Lock()
-	asked, saved := s.rec.Desired.FlushAfter, s.saved
-	s.mu.Unlock()
-	if asked.IsZero() || !saved.Before(asked) {
+	if !s.asked() {
 		return nil
 	}
 	return s.flushNow(ctx)
+}
+
+// asked reports whether somebody waits for a flush.
+func (s *supervisor) asked() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return !s.rec.Desired.FlushAfter.IsZero() && s.saved.Before(s.rec.Desired.FlushAfter)
 }
 
 // flushNow makes one flush. That it failed is reported and no reason to end
@@ -318,15 +371,32 @@ func (s *supervisor) flushNow(ctx context.Context) error {
 	if err != nil {
 		s.log.Warn("flush failed", "err", err)
 		s.publish(func() { s.flush = err.Error() })
+		s.flushSoon()
 		return nil
 	}
+	if s.asked() { // asked by a clock that is ahead of ours
+		s.flushSoon()
+	} else {
+		s.flushWait = retryMin
+		s.flushes.Reset(s.untilFlush())
+	}
 	return s.readStatus(ctx)
+}
+
+// flushSoon has the flush done again: the next by the timer may be far, and
+// somebody may wait for it.
+func (s *supervisor) flushSoon() {
+	s.flushes.Reset(clock.Jitter(s.flushWait))
+	s.flushWait = min(2*s.flushWait, retryMax)
 }
 
 // guestEnded decides whether the guest ended by itself or because its disk
 // went away under it.
 func (s *supervisor) guestEnded(ctx context.Context, exit driver.Exit) error {
 	if _, err := s.vol.Status(ctx); err != nil {
+		if ctx.Err() != nil {
+			return nil // the node ends: that says nothing of the volume
+		}
 		return s.volumeLost(ctx)
 	}
 	return s.finish(ctx, exit)
@@ -359,7 +429,9 @@ func (s *supervisor) readOnlyCause() model.Cause {
 // volumeLost ends the guest at once and has the overlay opened again: the
 // next round starts the guest cold, under the same epoch.
 func (s *supervisor) volumeLost(ctx context.Context) error {
-	s.reach(phaseLost, model.StateStarting)
+	if s.lastPhase() != phaseLost {
+		s.reach(phaseLost, model.StateStarting)
+	}
 	if err := s.endGuest(ctx, 0); err != nil {
 		return err
 	}
@@ -367,19 +439,10 @@ func (s *supervisor) volumeLost(ctx context.Context) error {
 	if err := s.node.cfg.Volumes.Clear(ctx, s.volumeDir()); err != nil {
 		return err
 	}
-	var lost int
-	err := s.note(func() {
-		s.rec.Started = false
+	return s.note(func() {
+		s.rec.Started, s.rec.MountNS = false, ""
 		s.rec.Lost++
-		lost = s.rec.Lost
 	})
-	if err != nil {
-		return err
-	}
-	if lost > maxLost {
-		return s.finish(ctx, driver.Exit{Cause: model.CauseVolumeLost, Detail: "the volume process died again and again"})
-	}
-	return nil
 }
 
 // startFailed tells a step that may yet work from one that never will.
@@ -389,9 +452,22 @@ func (s *supervisor) startFailed(ctx context.Context, step string, err error) er
 		return nil
 	case errors.Is(err, ErrDamaged):
 		return s.finish(ctx, driver.Exit{Cause: model.CauseVolumeCorrupt, Detail: err.Error()})
+	case s.volumeDied(ctx, err):
+		return s.volumeLost(ctx)
 	case errs.Is(err, errs.Unavailable):
 		s.publish(func() { s.rec.Detail = step + ": " + err.Error() })
 		return err
 	}
 	return s.finish(ctx, driver.Exit{Cause: model.CauseStartFailed, Detail: step + ": " + err.Error()})
+}
+
+// volumeDied reports whether a step of the way up failed because the volume
+// process died: after it was opened, or under a guest that an earlier node
+// started, which keeps another from being started.
+func (s *supervisor) volumeDied(ctx context.Context, err error) bool {
+	if s.vol != nil {
+		_, serr := s.vol.Status(ctx)
+		return serr != nil && ctx.Err() == nil
+	}
+	return s.startedIn() != "" && !errs.Is(err, errs.Unavailable)
 }

@@ -41,6 +41,7 @@ const (
 // is the only one that acts; the others read what it publishes.
 type supervisor struct {
 	node *Node
+	id   model.InstanceID
 	dir  string
 	log  interface {
 		Info(string, ...any)
@@ -51,8 +52,10 @@ type supervisor struct {
 	removed bool          // set before run returns: nothing of it is left
 
 	// Owned by run's goroutine.
-	vol   Volume
-	waits *guestWait
+	vol       Volume
+	waits     *guestWait
+	flushes   *time.Timer   // while the guest is watched: the next flush
+	flushWait time.Duration // back-off of a flush that failed
 
 	mu       sync.Mutex
 	rec      record
@@ -66,8 +69,8 @@ type supervisor struct {
 
 func newSupervisor(n *Node, r record) *supervisor {
 	s := &supervisor{
-		node: n, dir: filepath.Join(n.cfg.Dir, "instances", string(r.Desired.ID)), changed: make(chan struct{}, 1),
-		rec: r, state: model.StateStarting,
+		node: n, id: r.Desired.ID, dir: filepath.Join(n.cfg.Dir, "instances", string(r.Desired.ID)), changed: make(chan struct{}, 1),
+		rec: r, state: model.StateStarting, flushWait: retryMin,
 		log: n.cfg.Log.With("instance", r.Desired.ID, "epoch", r.Desired.Epoch),
 	}
 	switch {
@@ -86,15 +89,14 @@ func newSupervisor(n *Node, r record) *supervisor {
 func (s *supervisor) tell(d api.DesiredInstance) {
 	s.mu.Lock()
 	old := s.rec.Desired
-	same := old == d
-	if d.Subject == "" { // remains: control has no live record, and says only what should become of it
+	released := d.Subject == ""
+	if released { // remains: control has no live record, and says only what should become of it
 		wanted := d.Desired
-		same = s.released && old.Desired == wanted
-		s.released = true
 		d = old
 		d.Desired = wanted
 	}
-	s.rec.Desired = d
+	same := old == d && s.released == released
+	s.rec.Desired, s.released = d, released
 	s.mu.Unlock()
 	if same {
 		return
@@ -136,7 +138,7 @@ func (s *supervisor) keep(save func(string, any) error, fn func()) error {
 	fn()
 	r := s.rec
 	s.mu.Unlock()
-	s.node.poke()
+	defer s.node.poke() // kept before it is told, where the disk allows it
 	return save(filepath.Join(s.dir, recordFile), r)
 }
 
@@ -164,7 +166,7 @@ func (s *supervisor) reach(name string, st model.InstanceState) {
 }
 
 func (s *supervisor) ref() driver.Ref {
-	return driver.Ref{ID: s.rec.Desired.ID, Dir: filepath.Join(s.dir, "driver")}
+	return driver.Ref{ID: s.id, Dir: filepath.Join(s.dir, "driver")}
 }
 
 func (s *supervisor) sideDir() string   { return filepath.Join(s.dir, "side") }
@@ -242,27 +244,20 @@ func (s *supervisor) round(ctx context.Context) error {
 	d, ended := s.rec.Desired, s.rec.Ended
 	ending := driver.Exit{Cause: s.rec.Cause, Detail: s.rec.Detail}
 	s.mu.Unlock()
-	switch d.Desired {
-	case model.InstanceDestroy:
+	switch {
+	case d.Desired == model.InstanceDestroy:
 		return s.destroy(ctx)
-	case model.InstanceFence:
-		if !ended {
-			return s.fence(ctx)
-		}
-	case model.InstanceStop:
-		if !ended {
-			return s.stop(ctx)
-		}
-	case model.InstanceRun:
-		switch {
-		case ended:
-		case ending.Cause != model.CauseNone:
-			return s.finish(ctx, ending) // on its way down when this process was not there
-		default:
-			return s.keepRunning(ctx)
-		}
+	case ended: // until it is told that it may be removed
+	case d.Desired == model.InstanceFence || ending.Cause == model.CauseFenced:
+		return s.fence(ctx)
+	case ending.Cause != model.CauseNone:
+		return s.finish(ctx, ending) // on its way down already, and for this cause
+	case d.Desired == model.InstanceStop:
+		return s.stop(ctx)
+	case d.Desired == model.InstanceRun:
+		return s.keepRunning(ctx)
 	}
-	s.await(ctx) // ended: until it is told that it may be removed
+	s.await(ctx)
 	return nil
 }
 
@@ -292,7 +287,7 @@ func (s *supervisor) openAgent(ctx context.Context) (net.Conn, error) {
 	link, st := s.link, s.state
 	s.mu.Unlock()
 	if link == nil || st != model.StateRunning {
-		return nil, errs.New(errs.Unavailable, "the guest of instance %s (%s) cannot be reached yet", s.rec.Desired.ID, st).WithHint("try again in a moment")
+		return nil, errs.New(errs.Unavailable, "the guest of instance %s (%s) cannot be reached yet", s.id, st).WithHint("try again in a moment")
 	}
 	return link.Open(ctx)
 }

@@ -56,17 +56,24 @@ func (n *Node) syncOnce(ctx context.Context) error {
 	default:
 	}
 	n.mu.Lock()
-	have, heard := n.answer.Generation, n.heard
+	have, held := n.answer.Generation, n.heard && !n.news
+	n.news = false
 	n.mu.Unlock()
 	req := api.SyncRequest{
 		Node: n.id, Name: n.cfg.Name, BootID: n.bootID, Version: n.cfg.Version, Driver: n.cfg.Driver.Name(),
 		Capacity: n.cfg.Capacity, Observed: n.observed(), Have: have, WaitMilli: syncWait.Milliseconds(),
 	}
-	if !heard {
-		req.WaitMilli = 0 // learn at once whether anybody is there
+	if !held {
+		// Learn at once whether anybody is there; and what is news is told in
+		// a request that no later news ends, or a busy node would be heard
+		// and never hear.
+		req.WaitMilli = 0
 	}
 	resp, err := n.post(ctx, req)
-	if context.Cause(ctx) == nil && errs.Is(err, errs.Conflict) && err == error(errPoked) {
+	if ctx.Err() == nil && err == error(errPoked) {
+		n.mu.Lock()
+		n.news = true
+		n.mu.Unlock()
 		return nil
 	}
 	if err != nil {
@@ -86,7 +93,7 @@ func named(resp api.SyncResponse, req api.SyncRequest) api.SyncResponse {
 	return resp
 }
 
-// post sends one sync and gives it up when there is news.
+// post sends one sync, and gives one that is held up when there is news.
 func (n *Node) post(ctx context.Context, req api.SyncRequest) (api.SyncResponse, error) {
 	limit := time.Duration(req.WaitMilli)*time.Millisecond + syncMargin
 	ctx, cancel := context.WithTimeoutCause(ctx, limit, errs.New(errs.Unavailable, "no answer within %s", limit))
@@ -96,8 +103,12 @@ func (n *Node) post(ctx context.Context, req api.SyncRequest) (api.SyncResponse,
 	defer func() { giveUp(nil); <-done }()
 	go func() {
 		defer close(done)
+		wake := n.wake
+		if req.WaitMilli == 0 {
+			wake = nil
+		}
 		select {
-		case <-n.wake:
+		case <-wake:
 			giveUp(errPoked)
 			n.poke() // for the next round
 		case <-ctx.Done():
@@ -110,20 +121,25 @@ func (n *Node) post(ctx context.Context, req api.SyncRequest) (api.SyncResponse,
 	return resp, err
 }
 
-// accept takes an answer: on the disk first, so that a node that restarts
+// accept takes an answer: to the disk first, so that a node that restarts
 // continues from what it was told, then to the supervisors.
 func (n *Node) accept(ctx context.Context, resp api.SyncResponse, have model.Generation) error {
 	if resp.Generation < have {
-		n.cfg.Log.Warn("older answer ignored", "have", have, "got", resp.Generation)
-		return nil
+		// An error, so that the next request waits a little: whoever gives it
+		// may give it without end.
+		return errs.New(errs.Stale, "answer of generation %d ignored, the node has %d", resp.Generation, have)
 	}
 	n.mu.Lock()
 	old := n.answer
 	n.mu.Unlock()
-	if resp.Generation != old.Generation || !n.heard {
-		if err := saveAnswer(n.cfg.Dir, answerFile{BootID: n.bootID, SyncResponse: resp}); err != nil {
-			return err
+	if !n.kept || resp.Generation != old.Generation {
+		// A disk too full for the answer is no reason not to obey it: it may
+		// order what makes room.
+		err := saveAnswer(n.cfg.Dir, answerFile{BootID: n.bootID, SyncResponse: resp})
+		if err != nil {
+			n.cfg.Log.Error("answer not kept: a restart of the node goes on from an older one", "err", err)
 		}
+		n.kept = err == nil
 	}
 	n.mu.Lock()
 	n.answer = resp
