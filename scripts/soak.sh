@@ -12,3 +12,4 @@ grep -roE --include='*_test.go' '^func Fuzz[A-Za-z0-9_]+' internal | while IFS=:
 done
 
 go test -race -p 1 -count=5 -timeout 120m -run='Fault|Kill|Crash' ./...
+go test -tags failpoint -count=5 -timeout 120m ./internal/faults

@@ -6,8 +6,10 @@ import (
 	"bytes"
 	"context"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -136,6 +138,38 @@ func TestCorrupt_Block(t *testing.T) {
 		}
 		w.stop("one")
 	}
+	w.close()
+}
+
+// TestCorrupt_Mount: a file system whose own blocks are damaged is not mounted,
+// and the reason is the store's, not the file system's. invariant 8
+func TestCorrupt_Mount(t *testing.T) {
+	t.Parallel()
+	w := deploy(t, options{})
+	before := w.objects()
+	w.create("one")
+	w.write("one", "a")
+	w.stop("one")
+	damaged := map[string]object{} // superblock, journal and file: whatever was written
+	for key, o := range w.objects() {
+		if _, old := before[key]; !old && strings.HasPrefix(key, "blk/") {
+			damaged[key] = o
+			o.damage(t, damages()["flipped"])
+		}
+	}
+	w.dropCache()
+	if _, err := w.client.StartWorkspace(t.Context(), "one", api.StartWorkspaceRequest{}); err != nil {
+		t.Fatal(err)
+	}
+	ws := w.untilFailed("one", model.CauseVolumeCorrupt)
+	if !slices.ContainsFunc(slices.Collect(maps.Keys(damaged)), func(key string) bool { return strings.Contains(ws.Detail, key) }) || !strings.Contains(ws.Detail, "block ") {
+		t.Errorf("detail %q names no damaged block", ws.Detail)
+	}
+	for _, o := range damaged {
+		o.restore(t)
+	}
+	w.startAgain("one")
+	w.holds("one")
 	w.close()
 }
 

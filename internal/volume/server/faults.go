@@ -64,6 +64,7 @@ func (s *server) deviceError(err error) {
 	case device.IsFull(err):
 		s.faults.add(protocol.Fault{Kind: protocol.FaultDiskFull, Detail: err.Error()})
 	case errors.As(err, &corrupt):
+		s.damaged.Store(corrupt)
 		s.faults.add(protocol.Fault{
 			Kind: protocol.FaultCorruptBlock, Detail: err.Error(), Block: corrupt.Block, Key: corrupt.Key, Root: s.dev.Root(),
 		})

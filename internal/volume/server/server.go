@@ -39,6 +39,7 @@ type server struct {
 	dev     *device.Device
 	faults  *faults
 	watch   *watch
+	damaged atomic.Pointer[volume.CorruptError] // the newest that was met
 
 	ns atomic.Pointer[mount.Namespace] // nil: not mounted
 

@@ -41,6 +41,9 @@ func start(ctx context.Context, cfg protocol.Config, open OpenBucket, log *slog.
 	s.mounter = mount.Mounter{Command: append([]string{"/proc/self/exe"}, os.Args[1:]...), Stderr: os.Stderr}
 	steps := &stepper{watch: clock.Start()}
 	if err := s.open(ctx, open, steps); err != nil {
+		if damaged := s.damaged.Load(); damaged != nil {
+			err = fmt.Errorf("%w: %w", err, damaged) // why the kernel could not mount what it read
+		}
 		return nil, nil, errors.Join(err, s.parts.close())
 	}
 	return s, steps.steps, nil
