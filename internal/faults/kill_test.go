@@ -139,6 +139,10 @@ func (k *kill) part(name string, then api.WorkspaceState, do func() error) {
 		k.server.start()
 	case killNode:
 		k.node.start()
+	case killUp:
+		k.server.start()
+		k.gateway.start()
+		k.node.start()
 	case killVolume, killRunsc:
 	}
 	<-done
@@ -158,6 +162,10 @@ func (k *kill) strike(pid int) {
 		k.killPID(k.volumePID(pid))
 	case killRunsc:
 		k.killPID(k.sandboxPID())
+	case killUp:
+		k.server.kill()
+		k.gateway.kill()
+		k.node.kill()
 	}
 }
 

@@ -12,9 +12,10 @@ const (
 	killNode   process = "node"
 	killVolume process = "volume"
 	killRunsc  process = "runsc" // the sandbox's process
+	killUp     process = "up"    // server, gateway and node at once, which "billet up" has in one process
 )
 
-func processes() []process { return []process{killServer, killNode, killVolume, killRunsc} }
+func processes() []process { return []process{killServer, killNode, killVolume, killRunsc, killUp} }
 
 // fate is what becomes of the workspace after a kill, without anybody asking
 // for anything.
@@ -33,18 +34,22 @@ const (
 	endsAsOne         // the guest's end and the wish to stop it meet: stopped, or failed with cause killed
 )
 
-func only(o outcome) fate       { return fate{want: o} }
-func noCase(why string) fate    { return fate{why: why} }
-func (f fate) exists() bool     { return f.want != nothing }
-func (r row) of(p process) fate { return r.fates[p] }
-func fates(server, node, volume, runsc fate) map[process]fate {
-	return map[process]fate{killServer: server, killNode: node, killVolume: volume, killRunsc: runsc}
-}
+func only(o outcome) fate    { return fate{want: o} }
+func noCase(why string) fate { return fate{why: why} }
+func (f fate) exists() bool  { return f.want != nothing }
 
 // row is one step with what each process's death there leads to.
 type row struct {
-	step  failpoint.Step
-	fates map[process]fate
+	step                        failpoint.Step
+	server, node, volume, runsc fate
+}
+
+// of returns what the death of p leads to. For control plane and node that are
+// gone together, everything waits.
+func (r row) of(p process) fate {
+	return map[process]fate{
+		killServer: r.server, killNode: r.node, killVolume: r.volume, killRunsc: r.runsc, killUp: only(goesOn),
+	}[p]
 }
 
 // table has one row for each step.
@@ -55,27 +60,27 @@ func table() []row {
 	endedGuest := noCase("the sandbox has ended already")
 	on, again, failed, one := only(goesOn), only(restarts), only(fails), only(endsAsOne)
 	return []row{
-		{failpoint.CreateCommitted, fates(on, on, noVolume, noGuest)},
-		{failpoint.CreatePlaced, fates(on, on, noVolume, noGuest)},
-		{failpoint.CreateAccepted, fates(on, on, noVolume, noGuest)},
-		{failpoint.CreateVolume, fates(on, on, on, noGuest)},
-		{failpoint.CreateMounted, fates(on, on, on, noGuest)},
-		{failpoint.CreateGuest, fates(on, on, again, failed)},
-		{failpoint.CreateAttached, fates(on, on, again, failed)},
-		{failpoint.FlushIntent, fates(on, on, again, failed)},
-		{failpoint.FlushFrozen, fates(on, on, again, failed)},
-		{failpoint.FlushSealed, fates(on, on, again, failed)},
-		{failpoint.FlushBlocks, fates(on, on, again, failed)},
-		{failpoint.FlushRoot, fates(on, on, again, failed)},
-		{failpoint.FlushUncommitted, fates(on, on, again, failed)},
-		{failpoint.FlushCommitted, fates(on, on, again, failed)},
-		{failpoint.FlushDropped, fates(on, on, again, failed)},
-		{failpoint.StopRecorded, fates(on, on, on, one)},
-		{failpoint.StopAccepted, fates(on, on, on, one)},
-		{failpoint.StopGuestEnded, fates(on, on, on, endedGuest)},
-		{failpoint.StopUnmounted, fates(on, on, on, endedGuest)},
-		{failpoint.StopSaved, fates(on, on, endedVolume, endedGuest)},
-		{failpoint.StopReported, fates(on, on, endedVolume, endedGuest)},
-		{failpoint.StopCleaned, fates(on, on, endedVolume, endedGuest)},
+		{failpoint.CreateCommitted, on, on, noVolume, noGuest},
+		{failpoint.CreatePlaced, on, on, noVolume, noGuest},
+		{failpoint.CreateAccepted, on, on, noVolume, noGuest},
+		{failpoint.CreateVolume, on, on, on, noGuest},
+		{failpoint.CreateMounted, on, on, on, noGuest},
+		{failpoint.CreateGuest, on, on, again, failed},
+		{failpoint.CreateAttached, on, on, again, failed},
+		{failpoint.FlushIntent, on, on, again, failed},
+		{failpoint.FlushFrozen, on, on, again, failed},
+		{failpoint.FlushSealed, on, on, again, failed},
+		{failpoint.FlushBlocks, on, on, again, failed},
+		{failpoint.FlushRoot, on, on, again, failed},
+		{failpoint.FlushUncommitted, on, on, again, failed},
+		{failpoint.FlushCommitted, on, on, again, failed},
+		{failpoint.FlushDropped, on, on, again, failed},
+		{failpoint.StopRecorded, on, on, on, one},
+		{failpoint.StopAccepted, on, on, on, one},
+		{failpoint.StopGuestEnded, on, on, on, endedGuest},
+		{failpoint.StopUnmounted, on, on, on, endedGuest},
+		{failpoint.StopSaved, on, on, endedVolume, endedGuest},
+		{failpoint.StopReported, on, on, endedVolume, endedGuest},
+		{failpoint.StopCleaned, on, on, endedVolume, endedGuest},
 	}
 }
