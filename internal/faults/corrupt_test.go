@@ -99,7 +99,8 @@ func (w *world) dropCache() {
 
 // TestCorrupt_Block: a guest that reads a damaged block gets an input/output
 // error there, never other bytes; the fault names block and object; nobody
-// else is concerned, and an object that is put back heals. invariant 8
+// else is concerned, and an object that is put back heals.
+// invariant 8
 func TestCorrupt_Block(t *testing.T) {
 	t.Parallel()
 	w := deploy(t, options{})
@@ -142,7 +143,8 @@ func TestCorrupt_Block(t *testing.T) {
 }
 
 // TestCorrupt_Mount: a file system whose own blocks are damaged is not mounted,
-// and the reason is the store's, not the file system's. invariant 8
+// and the reason is the store's, not the file system's.
+// invariant 8
 func TestCorrupt_Mount(t *testing.T) {
 	t.Parallel()
 	w := deploy(t, options{})
@@ -174,7 +176,8 @@ func TestCorrupt_Mount(t *testing.T) {
 }
 
 // TestCorrupt_Root: a workspace whose root or leaf is damaged is not mounted at
-// all, and says why. invariant 8
+// all, and says why.
+// invariant 8
 func TestCorrupt_Root(t *testing.T) {
 	t.Parallel()
 	w := deploy(t, options{})

@@ -21,7 +21,8 @@ import (
 )
 
 // TestEnd_Exhausted: a guest that uses up what it has is ended by that name,
-// is not started again into the same end, and has lost nothing. invariant 14
+// is not started again into the same end, and has lost nothing.
+// invariant 14
 func TestEnd_Exhausted(t *testing.T) {
 	for _, c := range []struct {
 		cause  model.Cause
@@ -59,7 +60,8 @@ func TestEnd_Exhausted(t *testing.T) {
 
 // TestEnd_VolumeLostAgain: a volume process that dies under a guest costs a
 // cold start; when that goes on something kills them all, and the instance
-// ends, saved. invariants 12, 14
+// ends, saved.
+// invariants 12, 14
 func TestEnd_VolumeLostAgain(t *testing.T) {
 	t.Parallel()
 	w := deploy(t, options{})

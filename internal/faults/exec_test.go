@@ -15,7 +15,8 @@ import (
 //
 // The server is only needed to open a road: it stays dead until the command
 // has ended, so that no second road can have been opened. The others are
-// started again, and the client finds the guest within its window. invariant 6
+// started again, and the client finds the guest within its window.
+// invariant 6
 func TestExec_OutlivesARole(t *testing.T) {
 	for _, c := range []struct {
 		dies string

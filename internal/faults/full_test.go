@@ -53,7 +53,8 @@ func roomy(cfg *config.Config) { cfg.Node.Capacity.Disk = 1 << 40 }
 
 // TestFull_Overlay: a guest that finds the host's disk full is ended for that
 // cause, is not started again by itself, and comes back with all that it had
-// synced when there is room. invariants 12, 14
+// synced when there is room.
+// invariants 12, 14
 func TestFull_Overlay(t *testing.T) {
 	t.Parallel()
 	disk := testenv.TmpfsDir(t, "160m")

@@ -138,7 +138,8 @@ func (w *world) write(name, file string) {
 	w.acked[file] = w.sh(name, fmt.Sprintf("dd if=/dev/urandom of=/root/%[1]s bs=64k count=8 conv=fsync 2>/dev/null && sha256sum /root/%[1]s", file))
 }
 
-// holds wants every acknowledged byte to be in the guest. invariant 12
+// holds wants every acknowledged byte to be in the guest.
+// invariant 12
 func (w *world) holds(name string) {
 	w.t.Helper()
 	for file, want := range w.acked {

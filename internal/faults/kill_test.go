@@ -68,7 +68,6 @@ type kill struct {
 	fate fate
 
 	fired bool
-	lost  int // "volume_lost" phases wanted
 }
 
 func newKill(t *testing.T, step failpoint.Step, dies process, f fate) *kill {

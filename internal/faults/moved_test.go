@@ -69,7 +69,8 @@ func (w *world) takeOver(name string, to *role) {
 }
 
 // fenced wants the instance to be gone from a node: no guest, no record, and
-// its overlay kept aside. invariant 3
+// its overlay kept aside.
+// invariant 3
 func (w *world) fenced(n *role, instance string) {
 	w.t.Helper()
 	await(w.t, "the overtaken instance is gone", func() error {
@@ -90,7 +91,8 @@ func (w *world) fenced(n *role, instance string) {
 
 // TestMoved_StaleFlush: a node stands right before the commit of a flush, and
 // is then stopped in its tracks while its workspace starts elsewhere. When it
-// goes on its commit is refused, and the head stays the other's. invariant 3
+// goes on its commit is refused, and the head stays the other's.
+// invariant 3
 func TestMoved_StaleFlush(t *testing.T) {
 	t.Parallel()
 	w, b := twoNodes(t)
@@ -124,7 +126,8 @@ func TestMoved_StaleFlush(t *testing.T) {
 }
 
 // TestMoved_ComesBack: a node that was gone finds its workspace moved: it ends
-// the guest that has run on, and keeps its overlay aside. invariants 3, 5
+// the guest that has run on, and keeps its overlay aside.
+// invariants 3, 5
 func TestMoved_ComesBack(t *testing.T) {
 	t.Parallel()
 	w, b := twoNodes(t)

@@ -29,7 +29,8 @@ func refuses(t *testing.T, r *role, kind, says string) {
 }
 
 // TestRefuse_SecondOnOneDirectory: whoever comes second on a state directory
-// is refused, and the first does not notice. invariant 7
+// is refused, and the first does not notice.
+// invariant 7
 func TestRefuse_SecondOnOneDirectory(t *testing.T) {
 	t.Parallel()
 	w := deploy(t, options{})
@@ -48,7 +49,8 @@ func TestRefuse_SecondOnOneDirectory(t *testing.T) {
 }
 
 // TestRefuse_DamagedLedger: a server on a damaged ledger does not start, says
-// what to do and leaves the file as it is. What runs, runs on. invariants 6, 7
+// what to do and leaves the file as it is. What runs, runs on.
+// invariants 6, 7
 func TestRefuse_DamagedLedger(t *testing.T) {
 	t.Parallel()
 	w := deploy(t, options{})

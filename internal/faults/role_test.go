@@ -112,12 +112,6 @@ func (r *role) kill() {
 	<-r.ended
 }
 
-// again is kill and start.
-func (r *role) again() {
-	r.kill()
-	r.start()
-}
-
 // stop ends the process as a supervisor does, and wants it to end well.
 func (r *role) stop() {
 	r.w.t.Helper()

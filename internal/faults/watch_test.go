@@ -73,7 +73,8 @@ func (v *watch) run() {
 }
 
 // look counts the sandboxes. Each of those that are counted was alive after
-// all of them had been found, so that they were alive at one time. invariant 4
+// all of them had been found, so that they were alive at one time.
+// invariant 4
 func (v *watch) look() {
 	found := sandboxes(v.w.scope.Dir)
 	v.mu.Lock()
