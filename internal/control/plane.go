@@ -109,8 +109,11 @@ func (c *Control) see(ctx context.Context, req api.SyncRequest) error {
 		BootID: req.BootID, Version: req.Version, Capacity: req.Capacity, LastSeen: m.Now, Created: m.Now,
 	}
 	same := n
-	same.LastSeen, same.Created = view.node.LastSeen, view.node.Created
-	if same != view.node || m.Now.Sub(view.recorded) >= recordEvery {
+	c.mu.Lock()
+	known, recorded := view.node, view.recorded
+	c.mu.Unlock()
+	same.LastSeen, same.Created = known.LastSeen, known.Created
+	if same != known || m.Now.Sub(recorded) >= recordEvery {
 		if err := c.cfg.Ledger.SeeNode(ctx, m, n); err != nil {
 			return err
 		}

@@ -121,3 +121,59 @@ func TestTokens_AreShownOnceAndExpire(t *testing.T) {
 		}
 	}
 }
+
+// What was written a moment ago has not been counted yet: a running workspace
+// is never deleted without force.
+func TestDelete_RefusesARunningWorkspaceThatLooksSaved(t *testing.T) {
+	w := newWorld(t)
+	h := w.host("a")
+	w.create(api.CreateWorkspaceRequest{Name: "one"})
+	h.sync()
+	h.sync(seen(h.only(), model.StateRunning))
+	if err := w.DeleteWorkspace(t.Context(), w.who, "one", false); !errs.Is(err, errs.Conflict) {
+		t.Errorf("got %v, want a conflict", err)
+	}
+}
+
+// invariant 7: a forced start that is refused has given nothing up.
+func TestForce_RefusedLeavesTheOldInstanceAlone(t *testing.T) {
+	w := newWorld(t)
+	h := w.host("a")
+	w.create(api.CreateWorkspaceRequest{Name: "one"})
+	h.sync()
+	old := h.only()
+	h.sync(seen(old, model.StateRunning))
+	w.clock.advance(2 * leasePeriod)
+	if _, err := w.StartWorkspace(t.Context(), w.who, "one", api.StartWorkspaceRequest{FromSnapshot: true, Force: true}); !errs.Is(err, errs.Unavailable) {
+		t.Fatalf("with no node left: got %v, want unavailable", err)
+	}
+	h.sync(seen(old, model.StateRunning))
+	if d := h.only(); d.Desired != model.InstanceRun || d.Epoch != old.Epoch {
+		t.Errorf("when its node is back: told %+v, want run as before", d)
+	}
+}
+
+// invariant 7: a refused creation records nothing, with a key or without.
+func TestCreate_RefusedWithAKeyMayBeRepeated(t *testing.T) {
+	w := newWorld(t)
+	mk := func() error {
+		_, err := w.CreateWorkspace(t.Context(), w.who, "key", api.CreateWorkspaceRequest{Name: "one"})
+		return err
+	}
+	if err := mk(); !errs.Is(err, errs.Unavailable) {
+		t.Fatalf("without a node: got %v, want unavailable", err)
+	}
+	evs, err := w.Events(t.Context(), w.who, "", 0, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range evs {
+		if strings.HasPrefix(e.Kind, "workspace.") {
+			t.Errorf("a refused creation left %+v", e)
+		}
+	}
+	w.host("a")
+	if err := mk(); err != nil {
+		t.Errorf("repeated with a node: got %v", err)
+	}
+}

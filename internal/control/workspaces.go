@@ -122,8 +122,13 @@ func gib(n int64) string { return fmt.Sprintf("%.4g GiB", float64(n)/(1<<30)) }
 // first instance. A refusal comes before anything is recorded; should the
 // fleet fill up in between, the record is taken back.
 func (c *Control) create(ctx context.Context, m ledger.Meta, ws model.Workspace, idem ledger.Idempotency) (api.Workspace, error) {
+	if earlier, found, err := c.cfg.Ledger.Created(ctx, idem); err != nil {
+		return api.Workspace{}, err
+	} else if found {
+		return c.show(ctx, earlier)
+	}
 	if ws.Desired == model.DesiredRunning {
-		if err := c.admit(ctx, ws); err != nil && idem.Key == "" {
+		if err := c.admit(ctx, ws); err != nil {
 			return api.Workspace{}, err
 		}
 	}
@@ -245,13 +250,17 @@ func (c *Control) StartWorkspace(ctx context.Context, who model.Principal, ref s
 	}
 	m := c.meta(who.ID)
 	if live != nil && req.Force {
+		// Before anything is given up: a refusal must leave all as it was.
+		if err := c.admit(ctx, ws); err != nil {
+			return api.Workspace{}, err
+		}
 		if err := c.cfg.Ledger.Fence(ctx, m, model.SubjectWorkspace, model.SubjectID(ws.ID)); err != nil {
 			return api.Workspace{}, err
 		}
 		live = nil
 	}
 	if live != nil && live.State == model.StateUnproven {
-		return api.Workspace{}, errs.New(errs.Conflict, "node %s is silent and its instance of %s is not proved gone", live.Node, ws.Name).
+		return api.Workspace{}, errs.New(errs.Conflict, "node %s is silent and its instance of %s is not proved gone", c.nodeName(live.Node), ws.Name).
 			WithHint("wait for the node, or give up what it had not saved since %s: billet ws start %s --from-snapshot --force", ws.HeadAt.Format(time.RFC3339), ws.Name)
 	}
 	return c.start(ctx, m, ws, live)
@@ -379,7 +388,8 @@ func (c *Control) DeleteWorkspace(ctx context.Context, who model.Principal, ref 
 }
 
 // refuseLoss names what a deletion would lose beyond the durable snapshots
-// that the person knows of.
+// that the person knows of. A live instance always has something to lose: what
+// it wrote a moment ago has not been counted yet.
 func (c *Control) refuseLoss(ws model.Workspace, live *model.Instance) error {
 	if live == nil {
 		return nil
@@ -388,15 +398,11 @@ func (c *Control) refuseLoss(ws model.Workspace, live *model.Instance) error {
 	c.mu.Lock()
 	v := c.seen[live.ID]
 	c.mu.Unlock()
-	switch {
-	case live.State == model.StateUnproven:
-		return errs.New(errs.Conflict, "node %s is silent: what workspace %s wrote since %s may still be there", live.Node, ws.Name, ws.HeadAt.Format(time.RFC3339)).WithHint("%s", hint)
-	case v.unsaved > 0:
-		return errs.New(errs.Conflict, "workspace %s has %d KiB written since its last durable state of %s", ws.Name, v.unsaved>>10, ws.HeadAt.Format(time.RFC3339)).WithHint("%s", hint)
-	case live.State != model.StateRunning:
-		return errs.New(errs.Conflict, "workspace %s is %s: what it has not saved is not known yet", ws.Name, live.State).WithHint("%s", hint)
+	since := ws.HeadAt.Format(time.RFC3339)
+	if live.State == model.StateUnproven {
+		return errs.New(errs.Conflict, "node %s is silent: what workspace %s wrote since %s may still be there", c.nodeName(live.Node), ws.Name, since).WithHint("%s", hint)
 	}
-	return nil
+	return errs.New(errs.Conflict, "workspace %s is %s: what it wrote since %s (at least %d KiB) would be lost", ws.Name, live.State, since, v.unsaved>>10).WithHint("%s", hint)
 }
 
 // Snapshots implements api.Service.

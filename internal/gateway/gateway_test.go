@@ -11,6 +11,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"runtime"
 	"sync"
 	"testing"
 	"time"
@@ -91,6 +92,9 @@ func newWorld(t *testing.T) *world {
 	w.stopped = sync.OnceFunc(func() { cancel(); wg.Wait() })
 	t.Cleanup(func() { w.stopped(); _ = gw.Close(context.Background()); w.srv.Close() })
 	<-w.up
+	for len(gw.Nodes()) == 0 { // the node knows of its session a moment before the gateway does
+		runtime.Gosched()
+	}
 	return w
 }
 
@@ -220,8 +224,14 @@ func TestRoad_NodeReconnectsAfterItsSessionIsCut(t *testing.T) {
 	case <-time.After(10 * time.Second):
 		t.Fatal("the node has not come back")
 	}
-	if c, err = w.dial(road.Ticket{Target: road.TargetAgent}); err != nil {
-		t.Fatal(err)
+	// The node knows of its session a moment before the gateway does.
+	for end := time.Now().Add(10 * time.Second); ; runtime.Gosched() {
+		if c, err = w.dial(road.Ticket{Target: road.TargetAgent}); err == nil {
+			break
+		}
+		if !errs.Is(err, errs.Unavailable) || time.Now().After(end) {
+			t.Fatal(err)
+		}
 	}
 	_ = c.Close()
 }

@@ -72,6 +72,9 @@ type Ledger interface {
 	// false (errs.Conflict when the earlier one had another fingerprint, or is
 	// gone). errs.Conflict when the name is taken or the id was ever used.
 	CreateWorkspace(ctx context.Context, m Meta, w model.Workspace, idem Idempotency) (got model.Workspace, created bool, err error)
+	// Created returns the workspace that idem made before, if any; errs.Conflict
+	// as CreateWorkspace.
+	Created(ctx context.Context, idem Idempotency) (w model.Workspace, found bool, err error)
 	// Workspace finds by name or id; names are unique in the deployment.
 	Workspace(ctx context.Context, ref string) (model.Workspace, error)
 	Workspaces(ctx context.Context) ([]model.Workspace, error)

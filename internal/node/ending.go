@@ -4,6 +4,7 @@ import (
 	"context"
 	"os"
 	"path/filepath"
+	"strconv"
 	"time"
 
 	"github.com/billethq/billet/internal/api"
@@ -242,11 +243,23 @@ func (s *supervisor) fence(ctx context.Context) error {
 		return err
 	}
 	if s.node.cfg.Volumes.Exists(s.volumeDir()) {
-		if err := os.Rename(s.volumeDir(), aside); err != nil {
+		if err := os.Rename(s.volumeDir(), freeName(aside)); err != nil {
 			return errs.Wrap(errs.Internal, err, "keep the overlay aside")
 		}
 	}
 	return s.end(exit)
+}
+
+// freeName is path, or path with a number where something is kept already:
+// neither overlay may replace the other, nor keep the instance from ending.
+func freeName(path string) string {
+	free := path
+	for n := 2; ; n++ {
+		if _, err := os.Lstat(free); err != nil {
+			return free
+		}
+		free = path + "." + strconv.Itoa(n)
+	}
 }
 
 // drop ends the guest and the volume process without saving.

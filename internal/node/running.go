@@ -187,7 +187,8 @@ func (s *supervisor) startGuest(ctx context.Context, found driver.State) error {
 	}
 	d := s.desired()
 	rootfs, ns := s.vol.Mount()
-	if err := s.note(func() { s.rec.MountNS = ns }); err != nil {
+	// For good: it says after a power cut that there may be something to save.
+	if err := s.update(func() { s.rec.MountNS = ns }); err != nil {
 		return err
 	}
 	err := s.node.cfg.Driver.Start(ctx, driver.Spec{

@@ -10,6 +10,15 @@ import (
 	"github.com/billethq/billet/internal/model"
 )
 
+// Created implements ledger.Ledger.
+func (s *Store) Created(ctx context.Context, idem ledger.Idempotency) (w model.Workspace, found bool, err error) {
+	err = s.read(ctx, "find what an idempotency key made", func(t *tx) error {
+		w, found, err = t.created(idem)
+		return err
+	})
+	return w, found, err
+}
+
 // created returns the workspace that idem made before.
 func (t *tx) created(idem ledger.Idempotency) (w model.Workspace, repeated bool, err error) {
 	if idem.Key == "" {
