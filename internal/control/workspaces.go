@@ -14,16 +14,7 @@ import (
 	"github.com/billethq/billet/internal/fleet"
 	"github.com/billethq/billet/internal/ledger"
 	"github.com/billethq/billet/internal/model"
-	"github.com/billethq/billet/internal/road"
 )
-
-// attachTTL is how long an attachment's ticket opens streams: long enough for
-// the client to dial, too short to be worth stealing.
-const attachTTL = time.Minute
-
-// forkFlushWait bounds how long a fork of a running workspace waits for its
-// newest state to become durable.
-const forkFlushWait = 10 * time.Minute
 
 // CreateWorkspace implements api.Service.
 func (c *Control) CreateWorkspace(ctx context.Context, who model.Principal, key string, req api.CreateWorkspaceRequest) (api.Workspace, error) {
@@ -304,65 +295,6 @@ func (c *Control) StopWorkspace(ctx context.Context, who model.Principal, ref st
 	return c.show(ctx, ws)
 }
 
-// ForkWorkspace implements api.Service.
-func (c *Control) ForkWorkspace(ctx context.Context, who model.Principal, key, ref string, req api.ForkWorkspaceRequest) (api.Workspace, error) {
-	ws, err := c.find(ctx, who, ref)
-	if err != nil {
-		return api.Workspace{}, err
-	}
-	m := c.meta(who.ID)
-	if ws, err = c.saved(ctx, m.Now, ws); err != nil {
-		return api.Workspace{}, err
-	}
-	fork := ws
-	fork.ID, fork.Owner, fork.Name = model.WorkspaceID(model.NewID()), who.ID, req.Name
-	fork.Base, fork.HeadSeq, fork.Epoch, fork.Failure = ws.Head, 0, 0, model.CauseNone
-	fork.Desired, fork.Created, fork.Updated = desiredAtFirst(req.Stopped), m.Now, m.Now
-	if fork.Name == "" {
-		fork.Name = generateName()
-	}
-	if err := model.CheckName("workspace", fork.Name); err != nil {
-		return api.Workspace{}, err
-	}
-	return c.create(ctx, m, fork, idempotency(who, key, struct {
-		Ref string
-		Req api.ForkWorkspaceRequest
-	}{string(ws.ID), req}))
-}
-
-// saved returns the workspace once everything written before since is durable.
-func (c *Control) saved(ctx context.Context, since time.Time, ws model.Workspace) (model.Workspace, error) {
-	live, err := c.live(ctx, ws.ID)
-	if err != nil || live == nil {
-		return ws, err
-	}
-	c.mu.Lock()
-	c.flushes[live.ID] = since
-	c.mu.Unlock()
-	c.changed.broadcast()
-	ctx, cancel := context.WithTimeout(ctx, forkFlushWait)
-	defer cancel()
-	for {
-		next := c.changed.next()
-		if now, err := c.live(ctx, ws.ID); err != nil {
-			return ws, err
-		} else if now == nil || now.ID != live.ID || c.durable(live.ID, since) {
-			return c.cfg.Ledger.Workspace(ctx, string(ws.ID))
-		}
-		select {
-		case <-next:
-		case <-ctx.Done():
-			return ws, errs.New(errs.Unavailable, "workspace %s was not saved in time", ws.Name).WithHint("see flush_error in: billet ws show %s --json", ws.Name)
-		}
-	}
-}
-
-func (c *Control) durable(id model.InstanceID, since time.Time) bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return !c.seen[id].durableAt.Before(since)
-}
-
 // DeleteWorkspace implements api.Service.
 func (c *Control) DeleteWorkspace(ctx context.Context, who model.Principal, ref string, force bool) error {
 	ws, err := c.find(ctx, who, ref)
@@ -423,53 +355,6 @@ func (c *Control) Snapshots(ctx context.Context, who model.Principal, ref string
 		})
 	}
 	return out, nil
-}
-
-// Attach implements api.Service.
-func (c *Control) Attach(ctx context.Context, who model.Principal, ref string) (api.Attachment, error) {
-	ws, err := c.find(ctx, who, ref)
-	if err != nil {
-		return api.Attachment{}, err
-	}
-	live, err := c.live(ctx, ws.ID)
-	if err != nil {
-		return api.Attachment{}, err
-	}
-	if live == nil || (live.State != model.StateRunning && live.State != model.StateUnproven) || live.Desired != model.InstanceRun {
-		v, err := c.show(ctx, ws)
-		if err != nil {
-			return api.Attachment{}, err
-		}
-		return api.Attachment{}, notRunning(v)
-	}
-	return c.attachment(who, road.Ticket{Node: live.Node, Target: road.TargetAgent, Instance: live.ID, Epoch: live.Epoch, Tenant: ws.Tenant})
-}
-
-// notRunning says why a workspace cannot be entered and what to do.
-func notRunning(v api.Workspace) error {
-	e := errs.New(errs.Conflict, "workspace %s is %s", v.Name, v.State)
-	switch v.State {
-	case api.WorkspaceStarting:
-		return e.WithHint("wait for it: billet ws show %s --watch", v.Name)
-	case api.WorkspaceFailed:
-		return errs.New(errs.Conflict, "workspace %s has failed: %s", v.Name, v.Failure).WithHint("start it again with: billet ws start %s", v.Name)
-	case api.WorkspaceDeleting:
-		return e.WithHint("it is going away")
-	case api.WorkspaceStopped, api.WorkspaceStopping, api.WorkspaceRunning, api.WorkspaceUnproven:
-	}
-	return e.WithHint("start it with: billet ws start %s", v.Name)
-}
-
-func (c *Control) attachment(who model.Principal, t road.Ticket) (api.Attachment, error) {
-	if len(c.cfg.Gateways) == 0 {
-		return api.Attachment{}, errs.New(errs.Unavailable, "no gateway is configured").WithHint("start one with: billet gateway")
-	}
-	t.Deployment, t.Principal, t.Expires = c.deployment.ID, who.ID, c.cfg.Clock.Now().Add(attachTTL)
-	text, err := road.Sign(c.signer, t)
-	if err != nil {
-		return api.Attachment{}, err
-	}
-	return api.Attachment{Gateway: c.cfg.Gateways[0].URL, Ticket: text, Instance: t.Instance, Epoch: t.Epoch, Node: t.Node, Expires: t.Expires}, nil
 }
 
 // Watch implements api.Service.

@@ -328,10 +328,17 @@ func (s *supervisor) grave() *Fault {
 	return nil
 }
 
-// up publishes that the guest can be entered.
+// up publishes that the guest can be entered; why that took several tries is
+// history.
 func (s *supervisor) up() {
+	s.publish(func() {
+		s.flush = ""
+		if len(s.status.Faults) == 0 {
+			s.rec.Detail = ""
+		}
+	})
 	if s.lastPhase() == phaseAttached { // an adopted guest, or an agent that dialled again
-		s.publish(func() { s.state, s.flush = model.StateRunning, "" })
+		s.publish(func() { s.state = model.StateRunning })
 		return
 	}
 	s.reach(phaseAttached, model.StateRunning)

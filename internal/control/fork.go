@@ -1,0 +1,73 @@
+package control
+
+import (
+	"context"
+	"time"
+
+	"github.com/billethq/billet/internal/api"
+	"github.com/billethq/billet/internal/errs"
+	"github.com/billethq/billet/internal/model"
+)
+
+// forkFlushWait bounds how long a fork of a running workspace waits for its
+// newest state to become durable.
+const forkFlushWait = 10 * time.Minute
+
+// ForkWorkspace implements api.Service.
+func (c *Control) ForkWorkspace(ctx context.Context, who model.Principal, key, ref string, req api.ForkWorkspaceRequest) (api.Workspace, error) {
+	ws, err := c.find(ctx, who, ref)
+	if err != nil {
+		return api.Workspace{}, err
+	}
+	m := c.meta(who.ID)
+	if ws, err = c.saved(ctx, m.Now, ws); err != nil {
+		return api.Workspace{}, err
+	}
+	fork := ws
+	fork.ID, fork.Owner, fork.Name = model.WorkspaceID(model.NewID()), who.ID, req.Name
+	fork.Base, fork.HeadSeq, fork.Epoch, fork.Failure = ws.Head, 0, 0, model.CauseNone
+	fork.Desired, fork.Created, fork.Updated = desiredAtFirst(req.Stopped), m.Now, m.Now
+	if fork.Name == "" {
+		fork.Name = generateName()
+	}
+	if err := model.CheckName("workspace", fork.Name); err != nil {
+		return api.Workspace{}, err
+	}
+	return c.create(ctx, m, fork, idempotency(who, key, struct {
+		Ref string
+		Req api.ForkWorkspaceRequest
+	}{string(ws.ID), req}))
+}
+
+// saved returns the workspace once everything written before since is durable.
+func (c *Control) saved(ctx context.Context, since time.Time, ws model.Workspace) (model.Workspace, error) {
+	live, err := c.live(ctx, ws.ID)
+	if err != nil || live == nil {
+		return ws, err
+	}
+	c.mu.Lock()
+	c.flushes[live.ID] = since
+	c.mu.Unlock()
+	c.changed.broadcast()
+	ctx, cancel := context.WithTimeout(ctx, forkFlushWait)
+	defer cancel()
+	for {
+		next := c.changed.next()
+		if now, err := c.live(ctx, ws.ID); err != nil {
+			return ws, err
+		} else if now == nil || now.ID != live.ID || c.durable(live.ID, since) {
+			return c.cfg.Ledger.Workspace(ctx, string(ws.ID))
+		}
+		select {
+		case <-next:
+		case <-ctx.Done():
+			return ws, errs.New(errs.Unavailable, "workspace %s was not saved in time", ws.Name).WithHint("see flush_error in: billet ws show %s --json", ws.Name)
+		}
+	}
+}
+
+func (c *Control) durable(id model.InstanceID, since time.Time) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return !c.seen[id].durableAt.Before(since)
+}
