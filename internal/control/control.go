@@ -58,6 +58,11 @@ type volatile struct {
 	flushError string
 }
 
+var (
+	_ api.Plane   = (*Control)(nil)
+	_ api.Service = (*Control)(nil)
+)
+
 // New opens the deployment in the ledger.
 func New(ctx context.Context, cfg Config) (*Control, error) {
 	switch {
@@ -71,6 +76,9 @@ func New(ctx context.Context, cfg Config) (*Control, error) {
 	if err != nil {
 		return nil, err
 	}
+	if err := checkSecrets(ctx, cfg); err != nil {
+		return nil, err
+	}
 	signer, err := cfg.Secrets.TicketKey()
 	if err != nil {
 		return nil, err
@@ -82,6 +90,26 @@ func New(ctx context.Context, cfg Config) (*Control, error) {
 		flushes: map[model.InstanceID]time.Time{},
 		waiting: map[model.WorkspaceID]string{},
 	}, nil
+}
+
+// checkSecrets refuses to make new keys for a deployment that has stored
+// something under others: everything would seem to work and nothing could be
+// read.
+func checkSecrets(ctx context.Context, cfg Config) error {
+	lost := cfg.Secrets.missing()
+	if lost == "" {
+		return nil
+	}
+	images, err := cfg.Ledger.Images(ctx)
+	if err != nil {
+		return err
+	}
+	workspaces, err := cfg.Ledger.Workspaces(ctx)
+	if err != nil || len(images)+len(workspaces) == 0 {
+		return err
+	}
+	return errs.New(errs.Internal, "key %s is gone, and what is stored cannot be read without it", lost).
+		WithHint("restore the secrets directory from a backup; a new deployment needs a new --state directory")
 }
 
 // Local is the principal of whoever may open the deployment's Unix socket.

@@ -45,6 +45,10 @@ func (c *Control) saved(ctx context.Context, since time.Time, ws model.Workspace
 	if err != nil || live == nil {
 		return ws, err
 	}
+	if live.State == model.StateUnproven {
+		return ws, errs.New(errs.Conflict, "node %s is silent: what workspace %s wrote since %s cannot be saved now", c.nodeName(live.Node), ws.Name, ws.HeadAt.Format(time.RFC3339)).
+			WithHint("wait for the node; see: billet node ls")
+	}
 	c.mu.Lock()
 	c.flushes[live.ID] = since
 	c.mu.Unlock()

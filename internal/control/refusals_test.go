@@ -2,6 +2,8 @@ package control
 
 import (
 	"context"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -175,5 +177,36 @@ func TestCreate_RefusedWithAKeyMayBeRepeated(t *testing.T) {
 	w.host("a")
 	if err := mk(); err != nil {
 		t.Errorf("repeated with a node: got %v", err)
+	}
+}
+
+// Keys that are gone are never replaced under what was stored with them.
+func TestNew_RefusesWithoutTheKeysOfWhatIsStored(t *testing.T) {
+	w := newWorld(t)
+	w.host("a")
+	lost := filepath.Join(w.dir, "secrets", domainKeyFile(model.DeploymentDomain))
+	if err := os.Remove(lost); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := New(t.Context(), w.cfg); !errs.Is(err, errs.Internal) || !strings.Contains(err.Error(), lost) || errs.HintOf(err) == "" {
+		t.Errorf("got %v (hint %q), want a refusal that names the key", err, errs.HintOf(err))
+	}
+	if _, err := os.Stat(lost); err == nil {
+		t.Error("a new key was made")
+	}
+}
+
+func TestFork_RefusesWhileTheNodeIsSilent(t *testing.T) {
+	w := newWorld(t)
+	h := w.host("a")
+	w.create(api.CreateWorkspaceRequest{Name: "one"})
+	h.sync()
+	h.sync(seen(h.only(), model.StateRunning))
+	w.clock.advance(2 * leasePeriod)
+	if err := w.reconcile(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.ForkWorkspace(t.Context(), w.who, "", "one", api.ForkWorkspaceRequest{Name: "two"}); !errs.Is(err, errs.Conflict) {
+		t.Errorf("got %v, want a conflict at once", err)
 	}
 }

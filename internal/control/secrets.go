@@ -11,7 +11,6 @@ import (
 
 	"github.com/google/renameio/v2"
 
-	"github.com/billethq/billet/internal/api"
 	"github.com/billethq/billet/internal/errs"
 	"github.com/billethq/billet/internal/model"
 )
@@ -35,9 +34,30 @@ func OpenSecrets(dir string) (*Secrets, error) {
 	return &Secrets{dir: dir}, nil
 }
 
+// keyFiles are the keys of a deployment that has ever had a node, and with it
+// anything stored.
+func keyFiles() []string {
+	return []string{ticketKeyFile, domainKeyFile(model.DeploymentDomain), domainKeyFile(string(model.DefaultTenant))}
+}
+
+const ticketKeyFile = "ticket.key"
+
+func domainKeyFile(domain string) string { return "domain-" + domain + ".key" }
+
+// missing names the first key that is not there, "" when all are.
+func (s *Secrets) missing() string {
+	for _, name := range keyFiles() {
+		path := filepath.Join(s.dir, name)
+		if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
+			return path
+		}
+	}
+	return ""
+}
+
 // TicketKey signs the tickets of the road.
 func (s *Secrets) TicketKey() (ed25519.PrivateKey, error) {
-	seed, err := s.key("ticket.key")
+	seed, err := s.key(ticketKeyFile)
 	if err != nil {
 		return nil, err
 	}
@@ -52,7 +72,7 @@ func (s *Secrets) DomainKeys(tenants ...model.TenantID) ([]model.DomainKey, erro
 	}
 	keys := make([]model.DomainKey, 0, len(names))
 	for _, name := range names {
-		k, err := s.key("domain-" + name + ".key")
+		k, err := s.key(domainKeyFile(name))
 		if err != nil {
 			return nil, err
 		}
@@ -82,6 +102,3 @@ func (s *Secrets) key(name string) ([]byte, error) {
 	}
 	return b, nil
 }
-
-var _ api.Plane = (*Control)(nil)
-var _ api.Service = (*Control)(nil)
