@@ -113,6 +113,11 @@ func (c *Control) see(ctx context.Context, req api.SyncRequest) error {
 	known, recorded := view.node, view.recorded
 	c.mu.Unlock()
 	same.LastSeen, same.Created = known.LastSeen, known.Created
+	if n.Name != known.Name {
+		if err := c.ownName(ctx, n); err != nil {
+			return err
+		}
+	}
 	if same != known || m.Now.Sub(recorded) >= recordEvery {
 		if err := c.cfg.Ledger.SeeNode(ctx, m, n); err != nil {
 			return err
@@ -132,6 +137,23 @@ func (c *Control) see(ctx context.Context, req api.SyncRequest) error {
 	}
 	if moved {
 		c.changed.broadcast()
+	}
+	return nil
+}
+
+// ownName refuses a node whose name another one bears that is there: people
+// and programs mean one node by it. The name of a silent one is free, because
+// a host that has lost its state comes back under a new id.
+func (c *Control) ownName(ctx context.Context, n model.Node) error {
+	all, err := c.cfg.Ledger.Nodes(ctx)
+	if err != nil {
+		return err
+	}
+	for _, other := range all {
+		if other.Name == n.Name && other.ID != n.ID && !c.silent(other.ID, n.LastSeen) {
+			return errs.New(errs.Conflict, "node name %s is taken by node %s", n.Name, other.ID).
+				WithHint("give this node another name: node.name in the configuration")
+		}
 	}
 	return nil
 }

@@ -210,3 +210,16 @@ func TestFork_RefusesWhileTheNodeIsSilent(t *testing.T) {
 		t.Errorf("got %v, want a conflict at once", err)
 	}
 }
+
+func TestSync_ANameIsOneNodes(t *testing.T) {
+	w := newWorld(t)
+	w.host("a")
+	twin := api.SyncRequest{Node: model.NodeID(model.NewID()), Name: "a", Driver: model.DriverGVisor}
+	if _, err := w.Sync(t.Context(), twin); !errs.Is(err, errs.Conflict) || errs.HintOf(err) == "" {
+		t.Errorf("a second node of one name: got %v, want a conflict with a hint", err)
+	}
+	w.clock.advance(2 * silentAfter)
+	if _, err := w.Sync(t.Context(), twin); err != nil {
+		t.Errorf("once the first is silent: got %v", err)
+	}
+}
