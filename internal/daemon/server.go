@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"context"
+	"net"
 	"path/filepath"
 
 	"golang.org/x/sync/errgroup"
@@ -20,6 +21,8 @@ type controlPlane struct {
 	ledger  ledger.Ledger
 	control *control.Control
 	release func()
+	sock    net.Listener
+	tcp     net.Listener
 }
 
 func openServer(ctx context.Context, opts Options) (_ *controlPlane, err error) {
@@ -34,6 +37,13 @@ func openServer(ctx context.Context, opts Options) (_ *controlPlane, err error) 
 			s.close()
 		}
 	}()
+	// The doors come first: a port that is taken must not leave a ledger behind.
+	if s.tcp, err = listenLoopback(opts.Config.APIListen); err != nil {
+		return nil, err
+	}
+	if s.sock, err = listenUnix(opts.Config.Socket()); err != nil {
+		return nil, err
+	}
 	secrets, err := control.OpenSecrets(filepath.Join(dir, "secrets"))
 	if err != nil {
 		return nil, err
@@ -53,6 +63,11 @@ func openServer(ctx context.Context, opts Options) (_ *controlPlane, err error) 
 }
 
 func (s *controlPlane) close() {
+	for _, l := range []net.Listener{s.sock, s.tcp} {
+		if l != nil {
+			_ = l.Close() // closed already where it was served
+		}
+	}
 	if s.ledger != nil {
 		if err := s.ledger.Close(); err != nil {
 			s.opts.Log.Error("close the ledger", "err", err)
@@ -77,18 +92,9 @@ func (s *controlPlane) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	sock, err := listenUnix(s.opts.Config.Socket())
-	if err != nil {
-		return err
-	}
-	tcp, err := listenLoopback(s.opts.Config.APIListen)
-	if err != nil {
-		_ = sock.Close()
-		return err
-	}
 	g, ctx := errgroup.WithContext(ctx)
-	g.Go(func() error { return trusted.Serve(ctx, sock) })
-	g.Go(func() error { return open.Serve(ctx, tcp) })
+	g.Go(func() error { return trusted.Serve(ctx, s.sock) })
+	g.Go(func() error { return open.Serve(ctx, s.tcp) })
 	g.Go(func() error { s.control.Run(ctx); return nil })
 	return g.Wait()
 }

@@ -31,6 +31,11 @@ func compose(ctx context.Context, opts Options, ready func(context.Context, *con
 		return err
 	}
 	defer release()
+	bytes, err := listenLoopback(opts.Config.GatewayListen)
+	if err != nil {
+		return err
+	}
+	defer bytes.Close() // closed already where it was served
 	s, err := openServer(ctx, opts)
 	if err != nil {
 		return err
@@ -43,11 +48,6 @@ func compose(ctx context.Context, opts Options, ready func(context.Context, *con
 	defer n.release()
 	say(opts.Out, "state", "%s", opts.Config.State)
 	n.found(opts)
-	// Before the node, which dials it at once.
-	bytes, err := listenLoopback(opts.Config.GatewayListen)
-	if err != nil {
-		return err
-	}
 	g, gctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return s.run(gctx) })
 	g.Go(func() error { return runGateway(gctx, opts, bytes, s.control.TicketKey) })

@@ -222,3 +222,22 @@ func TestUp_SecondOnOneStateDirectoryIsRefused(t *testing.T) {
 		t.Errorf("got %v, want a conflict with a hint", err)
 	}
 }
+
+// A port that is taken is found before anything is made.
+func TestUp_TakenPortLeavesNoLedger(t *testing.T) {
+	cfg := config.Default()
+	cfg.State = t.TempDir()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	cfg.APIListen, cfg.GatewayListen = l.Addr().String(), freeAddr(t)
+	err = Up(t.Context(), Options{Config: cfg, Out: io.Discard, Log: slog.New(slog.DiscardHandler)})
+	if !errs.Is(err, errs.Conflict) || errs.HintOf(err) == "" {
+		t.Errorf("got %v, want a conflict with a hint", err)
+	}
+	if _, err := os.Stat(filepath.Join(cfg.ServerDir(), "ledger.db")); err == nil {
+		t.Error("a ledger was made")
+	}
+}
