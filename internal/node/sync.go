@@ -2,6 +2,8 @@ package node
 
 import (
 	"context"
+	"os"
+	"path/filepath"
 	"slices"
 	"time"
 
@@ -137,7 +139,10 @@ func (n *Node) accept(ctx context.Context, resp api.SyncResponse, have model.Gen
 		// order what makes room.
 		err := saveAnswer(n.cfg.Dir, answerFile{BootID: n.bootID, SyncResponse: resp})
 		if err != nil {
-			n.cfg.Log.Error("answer not kept: a restart of the node goes on from an older one", "err", err)
+			// An older one must not start again what has been removed since:
+			// without any, a restart goes on from the instances' own records.
+			_ = os.Remove(filepath.Join(n.cfg.Dir, desiredFile))
+			n.cfg.Log.Error("answer not kept: a restart of the node goes on from its instances' records", "err", err)
 		}
 		n.kept = err == nil
 	}
