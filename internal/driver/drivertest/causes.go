@@ -42,6 +42,7 @@ func outOfMemory(t *testing.T, h Harness) {
 // tooManyProcesses: up to its limit a guest is served, far beyond it ends.
 func tooManyProcesses(t *testing.T, h Harness) {
 	f := newFixture(t, h)
+	f.spec.Shape.Memory = 4 << 30 // processes are to run out, and not what they need
 	f.start()
 	f.ask(request{Op: "processes", N: f.spec.Shape.Processes - 1})
 	f.wantState(driver.Running)
