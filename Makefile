@@ -25,7 +25,7 @@ build: ## build/billet and build/billet-guest
 .PHONY: runsc
 runsc: build/runsc ## gVisor's sandbox, from its Go module
 
-build/runsc: $(wildcard runsc/*)
+build/runsc: $(wildcard runsc/* runsc/patches/*)
 	sh runsc/build.sh $@
 
 .PHONY: deps

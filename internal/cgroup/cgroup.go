@@ -36,6 +36,12 @@ const mountPoint = "/sys/fs/cgroup"
 // guest which used up its share waits less than a person notices.
 const cpuPeriod = 100 * time.Millisecond
 
+// quota is the time of a period, in microseconds. What a group leaves of it,
+// up to as much again, it may use in the next (Linux 5.14): a start, and a
+// command after a silence, are not cut short for taking two processors at once.
+// On average nobody gets more.
+func quota(l Limits) int64 { return int64(l.CPUs) * cpuPeriod.Microseconds() }
+
 // Limits bound a group. Every field must be positive.
 type Limits struct {
 	CPUs      int   // whole processors' worth of time
@@ -62,6 +68,8 @@ type hierarchy interface {
 	// dirs lists the directories that make up the group, existing or not. Each
 	// has a cgroup.procs.
 	dirs(group string) ([]string, error)
+	// doors are the files of Doors.
+	doors(group string) []string
 	// kill sends SIGKILL to every process of the group, pids among them.
 	kill(group string, pids []int) error
 }
@@ -123,6 +131,13 @@ type Group struct {
 // Path returns the group's path from the root of every hierarchy, beginning
 // with a slash: what an OCI specification calls cgroupsPath.
 func (g Group) Path() string { return "/" + g.path }
+
+// Doors are the files into which a process with a single thread writes 0 to
+// enter the group, before it executes what is to run there. On version 1 that
+// is the way that costs nothing: moving a process with several threads, or
+// another one, waits for a grace period of the kernel, some 15 ms. On version 2
+// there are none: a process can be created in its group.
+func (g Group) Doors() []string { return g.h.doors(g.path) }
 
 // Create makes the group with its counters at zero. A group of that name that
 // a crash left behind is removed first; one that still has processes is

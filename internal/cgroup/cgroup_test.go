@@ -4,9 +4,11 @@ import (
 	"context"
 	"errors"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strconv"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -100,6 +102,33 @@ func TestGroup_CPU(t *testing.T) {
 	}
 	if c := counters(t, g); c.CPU < cpuPeriod || c.CPU > time.Minute {
 		t.Errorf("a process spun for %v, counted are %v", 3*cpuPeriod, c.CPU)
+	}
+}
+
+// TestGroup_Doors: what went through them is in the group in every hierarchy.
+func TestGroup_Doors(t *testing.T) {
+	tree := newTree(t)
+	g := newGroup(t, tree, "doors", small)
+	doors := g.Doors()
+	if tree.Version() == 2 {
+		if len(doors) != 0 {
+			t.Errorf("version 2 has doors: %v", doors)
+		}
+		return
+	}
+	script := `for d; do echo 0 >"$d" || exit; done; exec cat /proc/self/cgroup`
+	out, err := exec.Command("sh", append([]string{"-c", script, "sh"}, doors...)...).CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	in := 0
+	for line := range strings.Lines(string(out)) {
+		if strings.HasSuffix(strings.TrimSpace(line), ":"+g.Path()) {
+			in++
+		}
+	}
+	if len(doors) < len(v1Required) || in != len(doors) {
+		t.Errorf("through %d doors into the group in %d hierarchies:\n%s", len(doors), in, out)
 	}
 }
 

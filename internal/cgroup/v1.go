@@ -5,8 +5,8 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -22,11 +22,8 @@ type v1 struct {
 	mounts []string
 }
 
-// The controllers that hold our limits, and the one that only counts.
-var (
-	v1Required = []string{"cpu", "memory", "pids"}
-	v1Optional = []string{"cpuacct"}
-)
+// v1Required are the controllers that hold our limits.
+var v1Required = []string{"cpu", "memory", "pids"}
 
 func openV1(root string) (v1, error) {
 	h := v1{root: root}
@@ -69,7 +66,8 @@ func (h v1) create(group string, l Limits) error {
 	settings := map[string][]setting{
 		"cpu": {
 			{file: "cpu.cfs_period_us", value: microseconds(cpuPeriod.Microseconds())},
-			{file: "cpu.cfs_quota_us", value: microseconds(int64(l.CPUs) * cpuPeriod.Microseconds())},
+			{file: "cpu.cfs_quota_us", value: microseconds(quota(l))},
+			{file: "cpu.cfs_burst_us", value: microseconds(quota(l)), optional: true},
 		},
 		"memory": {
 			{file: "memory.limit_in_bytes", value: memory},
@@ -78,19 +76,54 @@ func (h v1) create(group string, l Limits) error {
 		},
 		"pids": {{file: "pids.max", value: strconv.Itoa(l.Processes)}},
 	}
-	for _, c := range slices.Concat(v1Required, v1Optional) {
-		if _, err := os.Stat(filepath.Join(h.root, c)); errors.Is(err, os.ErrNotExist) {
-			continue // an optional one: openV1 has seen the others
-		}
-		dir := h.dir(c, group)
-		if err := os.MkdirAll(dir, 0o755); err != nil {
+	// In every hierarchy, as runsc would: what is started in the group then
+	// never has to be moved there.
+	for _, m := range h.mounts {
+		if err := os.MkdirAll(filepath.Join(m, group), 0o755); err != nil {
 			return err
 		}
-		if err := write(dir, settings[c]); err != nil {
+	}
+	if err := h.inheritProcessors(group); err != nil {
+		return err
+	}
+	for _, c := range v1Required {
+		if err := write(h.dir(c, group), settings[c]); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// inheritProcessors gives a group and those above it the processors and memory
+// nodes of their parents: a new group of the cpuset controller has none, and
+// takes no process.
+func (h v1) inheritProcessors(group string) error {
+	at := filepath.Join(h.root, "cpuset")
+	if _, err := os.Stat(filepath.Join(at, "cpuset.cpus")); errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	for name := range strings.SplitSeq(group, "/") {
+		below := filepath.Join(at, name)
+		for _, file := range []string{"cpuset.cpus", "cpuset.mems"} {
+			value, err := os.ReadFile(filepath.Join(at, file))
+			if err != nil {
+				return err
+			}
+			if err := write(below, []setting{{file: file, value: strings.TrimSpace(string(value))}}); err != nil {
+				return err
+			}
+		}
+		at = below
+	}
+	return nil
+}
+
+func (h v1) doors(group string) []string {
+	files := make([]string, len(h.mounts))
+	for i, m := range h.mounts {
+		files[i] = filepath.Join(m, group, "tasks")
+	}
+	return files
 }
 
 func (h v1) counters(group string) (c Counters, err error) {

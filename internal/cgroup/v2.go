@@ -43,6 +43,8 @@ func (h v2) dirs(group string) ([]string, error) {
 	return []string{filepath.Join(h.root, group)}, nil
 }
 
+func (h v2) doors(string) []string { return nil }
+
 func (h v2) create(group string, l Limits) error {
 	dir := filepath.Join(h.root, group)
 	parent := filepath.Dir(dir)
@@ -67,7 +69,8 @@ func (h v2) create(group string, l Limits) error {
 		return err
 	}
 	return write(dir, []setting{
-		{file: "cpu.max", value: fmt.Sprintf("%d %d", int64(l.CPUs)*cpuPeriod.Microseconds(), cpuPeriod.Microseconds())},
+		{file: "cpu.max", value: fmt.Sprintf("%d %d", quota(l), cpuPeriod.Microseconds())},
+		{file: "cpu.max.burst", value: strconv.FormatInt(quota(l), 10), optional: true},
 		{file: "memory.max", value: strconv.FormatInt(l.Memory, 10)},
 		{file: "memory.swap.max", value: "0", optional: true},
 		// A guest that lost one of its processes would be a broken one.

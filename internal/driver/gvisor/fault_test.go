@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -268,6 +269,33 @@ func TestStart_SuidOnNosuidMount(t *testing.T) {
 	for path, want := range map[string]string{"/suid": "euid 0", "/plain": "euid 1000"} {
 		if got := p.ask(t, `{"op":"as_user","arg":"`+path+`"}`); !strings.Contains(got, want) {
 			t.Errorf("%s as user 1000: got %s, want %s", path, got, want)
+		}
+	}
+}
+
+// TestStart_InItsGroup: every process of a guest is under every limit, and the
+// node is under none of them.
+func TestStart_InItsGroup(t *testing.T) {
+	p := newPlace(t)
+	p.start(t)
+	g, err := p.d.open(p.Ref)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pids, err := g.group.PIDs()
+	if err != nil || len(pids) < 2 || slices.Contains(pids, os.Getpid()) {
+		t.Fatalf("got processes %v, %v, want sandbox and gofer and not this one", pids, err)
+	}
+	for _, pid := range pids {
+		text, err := os.ReadFile(fmt.Sprintf("/proc/%d/cgroup", pid))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for line := range strings.Lines(string(text)) {
+			f := strings.SplitN(strings.TrimSpace(line), ":", 3)
+			if unified := f[1] == ""; (!unified || p.d.tree.Version() == 2) && f[2] != g.group.Path() {
+				t.Errorf("process %d is outside the group: %s", pid, line)
+			}
 		}
 	}
 }

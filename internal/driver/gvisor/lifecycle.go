@@ -111,7 +111,7 @@ func (g guest) runSandbox(ctx context.Context, spec driver.Spec, console *os.Fil
 	}
 	args := append(sandboxFlags(), "run", "--bundle="+g.dir.path(bundleDir))
 	_, err = command{
-		path: g.runsc, dir: g.ref.Dir, mountNS: ns, console: console,
+		path: g.runsc, dir: g.ref.Dir, mountNS: ns, console: console, doors: g.group.Doors(),
 		needs: []string{spec.RootFS, spec.SideDir, spec.GuestBinary},
 		args:  append(append(args, flags...), containerID),
 	}.run(ctx)

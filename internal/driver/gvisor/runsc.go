@@ -76,6 +76,7 @@ type command struct {
 	mountNS *os.File // nil: the caller's
 	needs   []string // paths that have to be there, in mountNS
 	console *os.File // nil, or what the sandbox inherits as standard error
+	doors   []string // of the cgroup in which it runs; none: the node's own
 }
 
 func (g guest) command(args ...string) command {
@@ -132,7 +133,8 @@ func (c command) runHere(ctx context.Context) (string, error) {
 		}
 	}
 	stdout, stderr := &bounded{max: maxOutput}, &bounded{max: maxOutput}
-	cmd := exec.CommandContext(ctx, c.path, c.args...)
+	argv := c.argv()
+	cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
 	cmd.Dir = c.dir
 	cmd.Env = []string{"PATH=/usr/sbin:/usr/bin:/sbin:/bin"}
 	if c.console != nil {
@@ -156,6 +158,20 @@ func (c command) runHere(ctx context.Context) (string, error) {
 		said = readConsole(c.console)
 	}
 	return "", fmt.Errorf("run runsc %s: %w: %s", c.verb(), err, lastLines(said))
+}
+
+// enter goes through the doors up to "--" and becomes what follows. It is a
+// shell's work because nothing of ours can run between fork and exec, and the
+// shell has one thread.
+const enter = `while [ "$1" != -- ]; do echo 0 >"$1" || exit; shift; done; shift; exec "$@"`
+
+func (c command) argv() []string {
+	argv := append([]string{c.path}, c.args...)
+	if len(c.doors) == 0 {
+		return argv
+	}
+	argv = append([]string{"--"}, argv...)
+	return append(append([]string{"/bin/sh", "-c", enter, "sh"}, c.doors...), argv...)
 }
 
 // verb is the subcommand, for messages.
