@@ -30,14 +30,20 @@ func BenchmarkCreate(b *testing.B) {
 	for b.Loop() {
 		n++
 		name := fmt.Sprintf("w%d", n)
+		rest()
 		began := clock.Start()
 		w.create(name, api.CreateWorkspaceRequest{})
 		ours = append(ours, w.firstOutput(name, began))
 		w.remove(name)
+		rest()
 		bare = append(bare, w.bareRun())
 	}
 	reportPairs(b, ours, bare)
 }
+
+// rest lets what follows a start or an end come to its own end, so that no
+// measurement has it beside it.
+func rest() { time.Sleep(1500 * time.Millisecond) }
 
 // BenchmarkStart: from the start of a stopped workspace with a warm cache to
 // the first output of an exec, against bare `runsc run`. Target: ≤ 1.5.
@@ -47,7 +53,9 @@ func BenchmarkStart(b *testing.B) {
 	w.stop("one")
 	var ours, bare []time.Duration
 	for b.Loop() {
+		rest()
 		ours = append(ours, w.timedStart("one"))
+		rest()
 		bare = append(bare, w.bareRun())
 	}
 	reportPairs(b, ours, bare)
@@ -72,7 +80,9 @@ func BenchmarkStartDiskSize(b *testing.B) {
 	w.stop("large")
 	var large, small []time.Duration
 	for b.Loop() {
+		rest()
 		large = append(large, w.timedStart("large"))
+		rest()
 		small = append(small, w.timedStart("small"))
 	}
 	reportPairs(b, large, small)

@@ -64,6 +64,11 @@ func openNode(ctx context.Context, opts Options, plane api.Plane) (_ *nodeParts,
 	if err != nil {
 		return nil, err
 	}
+	defer func() {
+		if err != nil {
+			vols.close()
+		}
+	}()
 	images, err := newImages(cfg, log)
 	if err != nil {
 		return nil, err
@@ -75,7 +80,7 @@ func openNode(ctx context.Context, opts Options, plane api.Plane) (_ *nodeParts,
 	if err != nil {
 		return nil, err
 	}
-	return &nodeParts{node: n, boundary: boundary, capacity: capacity, release: release}, nil
+	return &nodeParts{node: n, boundary: boundary, capacity: capacity, release: func() { vols.close(); release() }}, nil
 }
 
 // Node runs the node alone, against a server that it finds over HTTP.

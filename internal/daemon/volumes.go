@@ -33,16 +33,21 @@ const (
 type volumes struct {
 	cfg     config.Config
 	command []string // starts a volume process
+	spares  *spares
 	log     *slog.Logger
 }
 
+// newVolumes also starts a spare process; the caller closes it.
 func newVolumes(cfg config.Config, log *slog.Logger) (volumes, error) {
 	exe, err := os.Executable()
 	if err != nil {
 		return volumes{}, errs.Wrap(errs.Internal, err, "find billet's own binary")
 	}
-	return volumes{cfg: cfg, command: []string{exe, "volume"}, log: log}, nil
+	command := []string{exe, "volume"}
+	return volumes{cfg: cfg, command: command, spares: newSpares(command, log), log: log}, nil
 }
+
+func (v volumes) close() { v.spares.close() }
 
 // Open implements node.Volumes.
 func (v volumes) Open(ctx context.Context, spec node.VolumeSpec) (node.Volume, error) {
@@ -57,7 +62,7 @@ func (v volumes) Open(ctx context.Context, spec node.VolumeSpec) (node.Volume, e
 		ctx, cancel := context.WithTimeout(ctx, spawnTimeout)
 		defer cancel()
 		var ready protocol.Ready
-		c, ready, err = client.Spawn(ctx, v.command, v.document(spec))
+		c, ready, err = v.spares.open(ctx, v.document(spec))
 		v.log.Debug("volume process started", "instance", spec.Instance, "steps", ready.Steps)
 	}
 	var damaged *protocol.DamagedError

@@ -19,108 +19,123 @@ import (
 	"github.com/billethq/billet/internal/volume/protocol"
 )
 
-// Spawn starts a volume process by command (such as /proc/self/exe volume),
-// detached, in a session and a mount namespace of its own, and returns when
-// its file system is mounted. ctx bounds the start alone. When Spawn fails the
-// process is gone, and so is what it had made, but for the overlay.
-func Spawn(ctx context.Context, command []string, cfg protocol.Config) (*Client, protocol.Ready, error) {
-	if err := cfg.Check(); err != nil {
-		return nil, protocol.Ready{}, err
-	}
-	place := protocol.Place(cfg.Dir)
-	if err := place.Make(); err != nil {
-		return nil, protocol.Ready{}, err
-	}
-	child, err := start(command, place, cfg)
-	if err != nil {
-		return nil, protocol.Ready{}, fmt.Errorf("start volume process: %w", err)
-	}
-	ready, err := child.ready(ctx)
-	if err != nil {
-		_ = child.cmd.Process.Kill() // it may have ended
-		<-child.reaped
-		// The start may have been cut off by ctx; clearing away may not.
-		if e := clearAway(context.WithoutCancel(ctx), command, place, cfg.Instance); !errs.Is(e, errs.Conflict) {
-			err = errors.Join(err, e)
-		}
-		return nil, protocol.Ready{}, fmt.Errorf("start volume process: %w", err)
-	}
-	c := newClient(place, command, ready.Process)
-	c.reaped = child.reaped
-	return c, ready, nil
+// Spare is a volume process that waits to be told which volume is its. It has
+// a session and a mount namespace of its own, sees the mounts of the moment it
+// was started, and ends with the process that started it until it is used.
+type Spare struct {
+	command []string
+	cmd     *exec.Cmd
+	feed    *os.File // its standard input
+	out     *os.File // its standard output
+	reaped  chan struct{}
 }
 
-type child struct {
-	cmd    *exec.Cmd
-	out    *os.File
-	reaped chan struct{}
-}
-
-func start(command []string, place protocol.Place, cfg protocol.Config) (*child, error) {
-	document, err := json.Marshal(protocol.Document{Volume: &cfg})
-	if err != nil {
-		return nil, err
-	}
-	log, err := openLog(place.LogFile())
-	if err != nil {
-		return nil, err
-	}
-	defer log.Close()
+// Prepare starts a volume process by command (such as /proc/self/exe volume).
+// Until it serves a volume it complains on stderr.
+func Prepare(command []string, stderr *os.File) (*Spare, error) {
 	in, feed, err := os.Pipe()
 	if err != nil {
 		return nil, err
 	}
 	defer in.Close()
-	defer feed.Close()
 	out, tell, err := os.Pipe()
 	if err != nil {
+		_ = feed.Close()
 		return nil, err
 	}
 	defer tell.Close()
 	cmd := exec.Command(command[0], command[1:]...)
 	// Files, not writers: nothing of this process stands between.
-	cmd.Stdin, cmd.Stdout, cmd.Stderr = in, tell, log
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = in, tell, stderr
 	cmd.Dir = "/"
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Cloneflags: syscall.CLONE_NEWNS}
 	if err := cmd.Start(); err != nil {
-		_ = out.Close()
-		return nil, err
+		_, _ = feed.Close(), out.Close()
+		return nil, fmt.Errorf("start volume process: %w", err)
 	}
-	c := &child{cmd: cmd, out: out, reaped: make(chan struct{})}
+	s := &Spare{command: command, cmd: cmd, feed: feed, out: out, reaped: make(chan struct{})}
 	// Ends with the process, which the node does not wait for when it ends
 	// itself.
 	go func() {
-		defer close(c.reaped)
-		_ = cmd.Wait() // Spawn's error or Wait tells
+		defer close(s.reaped)
+		_ = cmd.Wait() // Open's error or Wait tells
 	}()
-	// A program that does not read it ends without a ready line. The pipe
-	// takes the document whole: it is far smaller than a pipe's buffer.
-	_ = in.Close()
-	_, _ = feed.Write(document)
-	return c, nil
+	return s, nil
 }
 
-// maxLog is the size beyond which a new process begins a new log. A process
-// writes a few lines, unless its disk fails over and over.
-const maxLog = 1 << 20
+// Alive reports whether the spare waits still.
+func (s *Spare) Alive() bool {
+	select {
+	case <-s.reaped:
+		return false
+	default:
+		return true
+	}
+}
 
-func openLog(path string) (*os.File, error) {
-	f, err := os.OpenFile(path, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+// Close ends a spare that is not needed, and waits for that.
+func (s *Spare) Close() {
+	_ = s.feed.Close()
+	<-s.reaped
+	_ = s.out.Close()
+}
+
+// Open has the process serve a volume and returns when its file system is
+// mounted. ctx bounds the start alone. When Open fails the process is gone, and
+// so is what it had made, but for the overlay. A spare is used once.
+func (s *Spare) Open(ctx context.Context, cfg protocol.Config) (*Client, protocol.Ready, error) {
+	if err := cfg.Check(); err != nil {
+		s.Close()
+		return nil, protocol.Ready{}, err
+	}
+	place := protocol.Place(cfg.Dir)
+	ready, err := s.open(ctx, place, cfg)
 	if err != nil {
-		return nil, err
+		_ = s.cmd.Process.Kill() // it may have ended
+		<-s.reaped
+		// The start may have been cut off by ctx; clearing away may not.
+		if e := clearAway(context.WithoutCancel(ctx), s.command, place, cfg.Instance); !errs.Is(e, errs.Conflict) {
+			err = errors.Join(err, e)
+		}
+		return nil, protocol.Ready{}, fmt.Errorf("start volume process: %w", err)
 	}
-	if info, err := f.Stat(); err == nil && info.Size() > maxLog {
-		_ = f.Truncate(0) // a long log is no reason not to start
+	c := newClient(place, s.command, ready.Process)
+	c.reaped = s.reaped
+	return c, ready, nil
+}
+
+func (s *Spare) open(ctx context.Context, place protocol.Place, cfg protocol.Config) (protocol.Ready, error) {
+	defer s.out.Close()
+	defer s.feed.Close()
+	document, err := json.Marshal(protocol.Document{Volume: &cfg})
+	if err != nil {
+		return protocol.Ready{}, err
 	}
-	return f, nil
+	if err := place.Make(); err != nil {
+		return protocol.Ready{}, err
+	}
+	// A program that does not read it ends without a ready line. The pipe
+	// takes the document whole: it is far smaller than a pipe's buffer.
+	_, _ = s.feed.Write(document)
+	_ = s.feed.Close()
+	return s.ready(ctx)
+}
+
+// Spawn starts a volume process and has it serve a volume, as Prepare and Open
+// do.
+func Spawn(ctx context.Context, command []string, cfg protocol.Config) (*Client, protocol.Ready, error) {
+	s, err := Prepare(command, nil)
+	if err != nil {
+		return nil, protocol.Ready{}, err
+	}
+	return s.Open(ctx, cfg)
 }
 
 // ready reads the line.
-func (c *child) ready(ctx context.Context) (protocol.Ready, error) {
-	defer c.out.Close()
-	defer context.AfterFunc(ctx, func() { _ = c.out.SetReadDeadline(time.Now()) })()
+func (s *Spare) ready(ctx context.Context) (protocol.Ready, error) {
+	defer context.AfterFunc(ctx, func() { _ = s.out.SetReadDeadline(time.Now()) })()
 	var r protocol.Ready
-	err := json.NewDecoder(c.out).Decode(&r)
+	err := json.NewDecoder(s.out).Decode(&r)
 	switch {
 	case err == nil:
 		return r, r.Error.Err()

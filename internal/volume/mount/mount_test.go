@@ -20,12 +20,8 @@ import (
 	"github.com/billethq/billet/internal/testenv"
 )
 
-// helperEnv makes this test binary a helper.
-const helperEnv = "BILLET_TEST_MOUNT_HELPER"
-
 func TestMain(m *testing.M) {
-	if os.Getenv(helperEnv) == "" {
-		os.Setenv(helperEnv, "1")
+	if os.Getenv(HelperEnv) == "" {
 		os.Exit(m.Run())
 	}
 	in := json.NewDecoder(os.Stdin)
@@ -66,9 +62,18 @@ func newDisk(t *testing.T, size string) *disk {
 	return d
 }
 
+func (d *disk) tryMount() (*Namespace, Mounted, error) {
+	d.t.Helper()
+	p, err := d.m.Prepare()
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	return p.Mount(d.ctx, d.req)
+}
+
 func (d *disk) mount() Mounted {
 	d.t.Helper()
-	ns, made, err := d.m.Mount(d.ctx, d.req)
+	ns, made, err := d.tryMount()
 	if err != nil {
 		d.t.Fatal(err)
 	}
@@ -179,7 +184,7 @@ func TestMount_RefusesWhatIsNoFileSystem(t *testing.T) {
 	if err := os.WriteFile(d.req.Disk, make([]byte, 1<<20), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, _, err := d.m.Mount(d.ctx, d.req); !errs.Is(err, errs.Invalid) {
+	if _, _, err := d.tryMount(); !errs.Is(err, errs.Invalid) {
 		t.Errorf("mount of zeros: %v, want invalid", err)
 	}
 	if loops := d.loops(); len(loops) != 0 {

@@ -13,6 +13,10 @@ import (
 	"time"
 )
 
+// HelperEnv is set in the environment of a helper, so that a program that can
+// be both tells a helper from what starts one.
+const HelperEnv = "BILLET_MOUNT_HELPER"
+
 // Mounter starts helpers.
 type Mounter struct {
 	// Command starts a process that reads {"helper": Order} from its standard
@@ -34,6 +38,7 @@ type helper struct {
 func (m Mounter) start(ns *Namespace) (*helper, error) {
 	cmd := exec.Command(m.Command[0], m.Command[1:]...)
 	cmd.Stderr = m.Stderr
+	cmd.Env = append(os.Environ(), HelperEnv+"=1")
 	if ns == nil {
 		cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNS}
 	} else {
@@ -97,21 +102,42 @@ func (m Mounter) run(ctx context.Context, ns *Namespace, o Order) error {
 	return err
 }
 
-// Mount attaches, mounts and grows, in a new mount namespace that is a copy of
-// this process's. When it fails nothing is left behind.
-func (m Mounter) Mount(ctx context.Context, req MountRequest) (*Namespace, Mounted, error) {
+// Mounting is a helper in a mount namespace of its own, which waits for the one
+// Mount that it is for. The namespace is a copy of this process's at the time
+// of Prepare.
+type Mounting struct {
+	Mounter
+	h *helper
+}
+
+// Prepare starts the helper of a Mount to come, which then need not wait until
+// the kernel has executed it. The caller ends it by Mount or End.
+func (m Mounter) Prepare() (*Mounting, error) {
 	h, err := m.start(nil)
 	if err != nil {
-		return nil, Mounted{}, err
+		return nil, err
 	}
+	return &Mounting{Mounter: m, h: h}, nil
+}
+
+// End lets the helper go; it may be called again.
+func (p *Mounting) End() { p.h.end() }
+
+// Mount attaches, mounts and grows. The disk's path is this process's, the
+// directory has to be there in both namespaces. When it fails nothing is left
+// behind.
+func (p *Mounting) Mount(ctx context.Context, req MountRequest) (*Namespace, Mounted, error) {
 	// The helper stays in the namespace until it is ended; should this process
 	// be killed before it has the descriptor, the namespace ends with it.
-	defer h.end()
-	a, err := h.do(ctx, Order{Mount: &req})
+	defer p.End()
+	// Through this process's root: the helper's namespace may be older than
+	// what is served here.
+	req.Disk = fmt.Sprintf("/proc/%d/root%s", os.Getpid(), req.Disk)
+	a, err := p.h.do(ctx, Order{Mount: &req})
 	if err != nil {
 		return nil, Mounted{}, err
 	}
-	ns, err := openNamespace(h.cmd.Process.Pid)
+	ns, err := openNamespace(p.h.cmd.Process.Pid)
 	return ns, *a.Mounted, err
 }
 

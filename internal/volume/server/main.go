@@ -22,6 +22,8 @@ import (
 	"runtime/debug"
 	"syscall"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/billethq/billet/internal/blob"
 	"github.com/billethq/billet/internal/errs"
 	"github.com/billethq/billet/internal/volume/mount"
@@ -55,21 +57,12 @@ func Main(stdin io.Reader, stdout, stderr io.Writer, open OpenBucket) int {
 	log := slog.New(slog.NewTextHandler(stderr, nil))
 
 	in := json.NewDecoder(stdin)
-	var doc protocol.Document
-	err := in.Decode(&doc)
-	if err == nil {
-		err = mount.Private()
+	err := mount.Private()
+	if err == nil && os.Getenv(mount.HelperEnv) != "" {
+		return help(in, stdin, stdout)
 	}
-	switch {
-	case err != nil:
-		err = errs.Wrap(errs.Invalid, err, "read volume document")
-	case doc.Helper != nil:
-		return mount.Helper(*doc.Helper, io.MultiReader(in.Buffered(), stdin), stdout)
-	case doc.Volume == nil:
-		err = errs.New(errs.Invalid, "the volume document is empty")
-	default:
-		tune(log)
-		err = serve(*doc.Volume, open, log, signals, func(r protocol.Ready) error { return say(stdout, r) })
+	if err == nil {
+		err = serveDocument(in, open, log, signals, func(r protocol.Ready) error { return say(stdout, r) })
 	}
 	if err == nil {
 		return 0
@@ -81,6 +74,70 @@ func Main(stdin io.Reader, stdout, stderr io.Writer, open OpenBucket) int {
 		log.Error("volume did not start", "error", err)
 	}
 	return 1
+}
+
+// help does the order on standard input.
+func help(in *json.Decoder, stdin io.Reader, stdout io.Writer) int {
+	var doc protocol.Document
+	switch err := in.Decode(&doc); {
+	case errors.Is(err, io.EOF):
+		return 0 // it was not needed
+	case err != nil || doc.Helper == nil:
+		return 1
+	}
+	return mount.Helper(*doc.Helper, io.MultiReader(in.Buffered(), stdin), stdout)
+}
+
+// serveDocument waits for the document and serves its volume. It may wait for
+// long, and for nothing: a node keeps one process ready. What can be done
+// before is done before.
+func serveDocument(in *json.Decoder, open OpenBucket, log *slog.Logger, signals <-chan os.Signal, ready func(protocol.Ready) error) error {
+	tune(log)
+	// The helper is this very program, started the same way.
+	mounting, err := mount.Mounter{Command: append([]string{"/proc/self/exe"}, os.Args[1:]...), Stderr: os.Stderr}.Prepare()
+	if err != nil {
+		return err
+	}
+	defer mounting.End()
+	var doc protocol.Document
+	err = in.Decode(&doc)
+	switch {
+	case errors.Is(err, io.EOF):
+		return nil // the node has ended
+	case err != nil:
+		return errs.Wrap(errs.Invalid, err, "read volume document")
+	case doc.Volume == nil:
+		return errs.New(errs.Invalid, "the volume document is empty")
+	}
+	cfg := *doc.Volume
+	if err := cfg.Check(); err != nil {
+		return err
+	}
+	if err := logTo(protocol.Place(cfg.Dir).LogFile()); err != nil {
+		return err
+	}
+	return serve(cfg, open, mounting, log, signals, ready)
+}
+
+// maxLog is the size beyond which a new process begins a new log. A process
+// writes a few lines, unless its disk fails over and over.
+const maxLog = 1 << 20
+
+// logTo makes a file the standard error of this process: its log, and what the
+// runtime says of a panic.
+func logTo(path string) error {
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		return fmt.Errorf("open log: %w", err)
+	}
+	defer f.Close()
+	if info, err := f.Stat(); err == nil && info.Size() > maxLog {
+		_ = f.Truncate(0) // a long log is no reason not to start
+	}
+	if err := unix.Dup3(int(f.Fd()), int(os.Stderr.Fd()), 0); err != nil {
+		return fmt.Errorf("open log: %w", err)
+	}
+	return nil
 }
 
 // servedError is one that came after the ready line.
@@ -109,14 +166,11 @@ func tune(log *slog.Logger) {
 }
 
 // serve runs one volume from its opening to its close.
-func serve(cfg protocol.Config, open OpenBucket, log *slog.Logger, signals <-chan os.Signal, ready func(protocol.Ready) error) error {
+func serve(cfg protocol.Config, open OpenBucket, mounting *mount.Mounting, log *slog.Logger, signals <-chan os.Signal, ready func(protocol.Ready) error) error {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
-	if err := cfg.Check(); err != nil {
-		return err
-	}
 	log = log.With("instance", string(cfg.Instance))
-	s, steps, err := start(ctx, cfg, open, log)
+	s, steps, err := start(ctx, cfg, open, mounting, log)
 	if err != nil {
 		return err
 	}

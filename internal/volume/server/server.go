@@ -30,7 +30,7 @@ type server struct {
 	cfg     protocol.Config
 	place   protocol.Place
 	log     *slog.Logger
-	mounter mount.Mounter
+	mounter *mount.Mounting
 	process protocol.Process
 
 	parts   stack

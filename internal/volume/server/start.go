@@ -35,10 +35,8 @@ func (s *stack) close() error {
 
 // start opens, serves and mounts the volume. When it fails nothing is left but
 // the overlay, as it was last flushed.
-func start(ctx context.Context, cfg protocol.Config, open OpenBucket, log *slog.Logger) (*server, []protocol.Step, error) {
-	s := &server{cfg: cfg, place: protocol.Place(cfg.Dir), log: log, faults: newFaults(), closed: make(chan struct{})}
-	// The helper is this very program, started the same way.
-	s.mounter = mount.Mounter{Command: append([]string{"/proc/self/exe"}, os.Args[1:]...), Stderr: os.Stderr}
+func start(ctx context.Context, cfg protocol.Config, open OpenBucket, mounter *mount.Mounting, log *slog.Logger) (*server, []protocol.Step, error) {
+	s := &server{cfg: cfg, place: protocol.Place(cfg.Dir), mounter: mounter, log: log, faults: newFaults(), closed: make(chan struct{})}
 	steps := &stepper{watch: clock.Start()}
 	if err := s.open(ctx, open, steps); err != nil {
 		if damaged := s.damaged.Load(); damaged != nil {
