@@ -1,0 +1,63 @@
+package control
+
+import (
+	"context"
+
+	"github.com/billethq/billet/internal/api"
+	"github.com/billethq/billet/internal/errs"
+	"github.com/billethq/billet/internal/model"
+	"github.com/billethq/billet/internal/road"
+)
+
+// AttachImages implements api.Service.
+func (c *Control) AttachImages(ctx context.Context, who model.Principal) (api.Attachment, error) {
+	cs, err := c.candidates(ctx)
+	if err != nil {
+		return api.Attachment{}, err
+	}
+	for _, n := range cs {
+		if !n.Silent {
+			return c.attachment(who, road.Ticket{Node: n.Node.ID, Target: road.TargetImages, Tenant: who.Tenant})
+		}
+	}
+	return api.Attachment{}, errs.New(errs.Unavailable, "no node answers that could build an image").WithHint("see: billet node ls")
+}
+
+// Images implements api.Service.
+func (c *Control) Images(ctx context.Context, _ model.Principal) ([]api.Image, error) {
+	recs, err := c.cfg.Ledger.Images(ctx)
+	if err != nil {
+		return nil, err
+	}
+	out := make([]api.Image, 0, len(recs))
+	for _, r := range recs {
+		out = append(out, imageView(r))
+	}
+	return out, nil
+}
+
+// Image implements api.Service.
+func (c *Control) Image(ctx context.Context, _ model.Principal, ref string) (api.Image, error) {
+	rec, gens, err := c.cfg.Ledger.Image(ctx, ref)
+	if errs.Is(err, errs.NotFound) {
+		return api.Image{}, errs.New(errs.NotFound, "image %q is not there", ref).WithHint("see: billet image ls")
+	}
+	if err != nil {
+		return api.Image{}, err
+	}
+	v := imageView(rec)
+	for _, g := range gens {
+		v.Generations = append(v.Generations, generationView(g))
+	}
+	return v, nil
+}
+
+// DeleteImage implements api.Service.
+func (c *Control) DeleteImage(ctx context.Context, who model.Principal, ref string) error {
+	err := c.cfg.Ledger.DeleteImage(ctx, c.meta(who.ID), ref)
+	if errs.Is(err, errs.NotFound) {
+		return errs.New(errs.NotFound, "image %q is not there", ref).WithHint("see: billet image ls")
+	}
+	c.changed.broadcast()
+	return err
+}
