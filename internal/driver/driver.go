@@ -108,7 +108,7 @@ type Boundary struct {
 	Platform string           `json:"platform"` // such as "systrap"
 	Version  string           `json:"version"`
 	Binary   string           `json:"binary"` // path
-	SHA256   string           `json:"sha256"` // of the binary
 	Cgroup   int              `json:"cgroup"` // 1 or 2
 	BootTime time.Duration    `json:"boot_time"`
+	Machine  model.Machine    `json:"machine"` // what memory images of this host are bound to
 }

@@ -36,6 +36,7 @@ func Run(t *testing.T, h Harness) {
 		{"HalfMade", halfMade},
 		{"Inside", inside},
 		{"Cause", causes},
+		{"Memory", memory},
 	} {
 		t.Run(group.name, func(t *testing.T) {
 			for name, test := range group.tests {

@@ -238,7 +238,7 @@ func probe(t *testing.T, h Harness) {
 	if err != nil {
 		t.Fatalf("probe: %v", err)
 	}
-	if b.Driver != f.d.Name() || b.BootTime <= 0 || b.Version == "" || len(b.SHA256) != 64 {
+	if b.Driver != f.d.Name() || b.BootTime <= 0 || b.Version == "" || len(b.Machine.Binary) != 64 || b.Machine.Driver != f.d.Name() || b.Machine.CPUFeatures == "" {
 		t.Errorf("probe: got %+v", b)
 	}
 }

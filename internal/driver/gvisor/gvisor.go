@@ -75,20 +75,25 @@ const (
 
 // Start implements driver.Driver.
 func (d *Driver) Start(ctx context.Context, spec driver.Spec) error {
+	return wrap(d.start(ctx, spec, "run"), "start guest %s", spec.ID)
+}
+
+// start brings a guest up by a command of runsc, unless it runs.
+func (d *Driver) start(ctx context.Context, spec driver.Spec, verb ...string) error {
 	if err := checkSpec(spec); err != nil {
-		return fmt.Errorf("start guest %s: %w", spec.ID, err)
+		return err
 	}
 	g, err := d.open(spec.Ref)
 	if err != nil {
-		return fmt.Errorf("start guest %s: %w", spec.ID, err)
+		return err
 	}
 	running, err := g.adopt(ctx)
 	if err != nil || running {
-		return wrap(err, "start guest %s", spec.ID)
+		return err
 	}
-	if err := g.boot(ctx, spec); err != nil {
+	if err := g.boot(ctx, spec, verb...); err != nil {
 		// Nothing of it may run on. The caller's context may have ended.
-		return fmt.Errorf("start guest %s: %w", spec.ID, errors.Join(err, g.kill(context.WithoutCancel(ctx))))
+		return errors.Join(err, g.kill(context.WithoutCancel(ctx)))
 	}
 	return nil
 }

@@ -2,7 +2,6 @@ package gvisor
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -42,27 +41,19 @@ func (g guest) adopt(ctx context.Context) (bool, error) {
 
 // askSandbox asks runsc for the process of a guest whose PID 1 has started.
 func (g guest) askSandbox(ctx context.Context) (process, error) {
-	ctx, cancel := context.WithTimeout(ctx, controlTimeout)
-	defer cancel()
-	out, err := g.command("state", containerID).run(ctx)
+	state, err := g.askState(ctx)
 	if err != nil {
 		return process{}, err
 	}
-	var state struct {
-		Status string `json:"status"`
-		PID    int    `json:"pid"`
-	}
-	if err := json.Unmarshal([]byte(out), &state); err != nil {
-		return process{}, fmt.Errorf("runsc state: %w", err)
-	}
-	if state.Status != "running" {
+	if state.Status != runscRunning {
 		return process{}, errs.New(errs.Conflict, "the sandbox is %s", state.Status)
 	}
 	return identify(state.PID)
 }
 
-// boot starts the guest from nothing. On an error some of it may run.
-func (g guest) boot(ctx context.Context, spec driver.Spec) error {
+// boot starts the guest by a command of runsc that takes a bundle: run, from
+// nothing, or restore. On an error some of it may run.
+func (g guest) boot(ctx context.Context, spec driver.Spec, verb ...string) error {
 	if err := g.prepare(ctx, spec); err != nil {
 		return err
 	}
@@ -73,7 +64,7 @@ func (g guest) boot(ctx context.Context, spec driver.Spec) error {
 	defer console.Close()
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
-	if err := g.runSandbox(ctx, spec, console, "--detach", "--pid-file="+pidFile); err != nil {
+	if err := g.runSandbox(ctx, spec, console, append(verb, "--detach", "--pid-file="+pidFile)...); err != nil {
 		return err
 	}
 	p, err := g.findSandbox()
@@ -100,8 +91,8 @@ func (g guest) findSandbox() (process, error) {
 	return identify(pid)
 }
 
-// runSandbox runs `runsc run` in the guest's mount namespace.
-func (g guest) runSandbox(ctx context.Context, spec driver.Spec, console *os.File, flags ...string) error {
+// runSandbox runs runsc, by verb and its flags, in the guest's mount namespace.
+func (g guest) runSandbox(ctx context.Context, spec driver.Spec, console *os.File, verb ...string) error {
 	ns, err := openNamespace(spec.MountNS)
 	if err != nil {
 		return err
@@ -109,11 +100,11 @@ func (g guest) runSandbox(ctx context.Context, spec driver.Spec, console *os.Fil
 	if ns != nil {
 		defer ns.Close()
 	}
-	args := append(sandboxFlags(), "run", "--bundle="+g.dir.path(bundleDir))
+	args := append(append(sandboxFlags(), verb...), "--bundle="+g.dir.path(bundleDir), containerID)
 	_, err = command{
 		path: g.runsc, dir: g.ref.Dir, mountNS: ns, console: console, doors: g.group.Doors(),
 		needs: []string{spec.RootFS, spec.SideDir, spec.GuestBinary},
-		args:  append(append(args, flags...), containerID),
+		args:  args,
 	}.run(ctx)
 	return err
 }

@@ -2,10 +2,7 @@ package gvisor
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"fmt"
-	"io"
 	"net"
 	"os"
 	"path/filepath"
@@ -49,13 +46,8 @@ func (d *Driver) Probe(ctx context.Context) (driver.Boundary, error) {
 
 // describe tells which runsc this is.
 func (d *Driver) describe(ctx context.Context) (driver.Boundary, error) {
-	f, err := os.Open(d.runsc)
+	machine, err := findMachine(d.runsc)
 	if err != nil {
-		return driver.Boundary{}, err
-	}
-	defer f.Close()
-	hash := sha256.New()
-	if _, err := io.Copy(hash, f); err != nil {
 		return driver.Boundary{}, err
 	}
 	out, err := command{path: d.runsc, args: []string{"--version"}}.run(ctx)
@@ -68,8 +60,8 @@ func (d *Driver) describe(ctx context.Context) (driver.Boundary, error) {
 		Platform: platform,
 		Version:  strings.TrimPrefix(line, "runsc version "),
 		Binary:   d.runsc,
-		SHA256:   hex.EncodeToString(hash.Sum(nil)),
 		Cgroup:   d.tree.Version(),
+		Machine:  machine,
 	}, nil
 }
 
@@ -127,7 +119,7 @@ func (g guest) bootAttached(ctx context.Context, spec driver.Spec, l *net.UnixLi
 	ctx, cancel := context.WithCancel(ctx)
 	ended := make(chan error, 1)
 	go func() {
-		ended <- g.runSandbox(ctx, spec, console)
+		ended <- g.runSandbox(ctx, spec, console, "run")
 		_ = l.Close() // nobody will dial any more
 	}()
 	conn, err := l.Accept()

@@ -6,9 +6,11 @@ package main
 
 import (
 	"bufio"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"os"
 	"os/exec"
@@ -19,6 +21,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/billethq/billet/internal/guest/guestpath"
 )
@@ -58,14 +62,25 @@ func main() {
 		<-term
 		os.Exit(0)
 	}()
+	redial := make(chan os.Signal, 1)
+	signal.Notify(redial, syscall.SIGUSR1)
 	for {
 		conn, err := net.Dial("unix", filepath.Join(guestpath.SideDir, guestpath.AgentSocket))
 		if err != nil {
 			time.Sleep(5 * time.Millisecond)
 			continue
 		}
-		serve(conn)
+		served := make(chan struct{})
+		go func() {
+			defer close(served)
+			serve(conn)
+		}()
+		select {
+		case <-served:
+		case <-redial: // the host's end has gone unnoticed
+		}
 		conn.Close()
+		<-served
 	}
 }
 
@@ -93,10 +108,27 @@ var (
 	files []*os.File
 )
 
+// counted is state that lives in memory alone.
+var counted int
+
 func do(r request) (string, error) {
 	switch r.Op {
 	case "ping":
 		return "pong", nil
+	case "count":
+		counted++
+		return strconv.Itoa(counted), nil
+	case "clock":
+		return strconv.FormatInt(time.Now().UnixNano(), 10), nil
+	case "random":
+		b := make([]byte, 16)
+		_, err := unix.Getrandom(b, 0)
+		return hex.EncodeToString(b), err
+	case "unlink": // of a file that is held open
+		return "", os.Remove(r.Arg)
+	case "read_held": // the last of them, from its beginning
+		b, err := io.ReadAll(io.NewSectionReader(files[len(files)-1], 0, 1<<20))
+		return string(b), err
 	case "exit":
 		fmt.Fprint(os.Stderr, r.Text)
 		os.Exit(r.N)

@@ -1,0 +1,25 @@
+package model
+
+// Machine is what a memory image is bound to: it is restored by the same
+// program on a processor with the same features, or not at all.
+type Machine struct {
+	Driver      DriverName `json:"driver"`
+	Binary      string     `json:"binary"`       // SHA-256 of the driver's program, in hex
+	CPUModel    string     `json:"cpu_model"`    // for people
+	CPUFeatures string     `json:"cpu_features"` // sorted names, with blanks between
+	HostKernel  string     `json:"host_kernel"`  // for people
+}
+
+// Refuses says why memory taken on machine from cannot be restored on m, ""
+// when it can.
+func (m Machine) Refuses(from Machine) string {
+	switch {
+	case m.Driver != from.Driver:
+		return "the memory is of driver " + string(from.Driver) + ", not " + string(m.Driver)
+	case m.Binary != from.Binary:
+		return "the memory is of another version of the driver's program"
+	case m.CPUFeatures != from.CPUFeatures:
+		return "the memory is of a processor with other features (" + from.CPUModel + ")"
+	}
+	return ""
+}
