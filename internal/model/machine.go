@@ -8,6 +8,9 @@ type Machine struct {
 	CPUModel    string     `json:"cpu_model"`    // for people
 	CPUFeatures string     `json:"cpu_features"` // sorted names, with blanks between
 	HostKernel  string     `json:"host_kernel"`  // for people
+	// GuestKernel is the digest of the guest's own kernel, "" where the
+	// driver's program is that.
+	GuestKernel string `json:"guest_kernel,omitempty"`
 }
 
 // Refuses says why memory taken on machine from cannot be restored on m, ""

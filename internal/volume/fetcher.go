@@ -16,16 +16,18 @@ type Priority uint8
 // The priorities.
 const (
 	Guest      Priority = iota // a guest waits for it
+	Resume                     // of a memory image, without which a guest does not go on
 	ReadAhead                  // a guest will probably want it next
 	Background                 // a flush composes a block, or a disk is copied
 
-	priorities = 3
+	priorities = 4
 )
 
 // Fetches of one class that run at once. 16 parallel fetches keep a store of
 // 20 ms latency as busy as two cores can decompress.
 const (
 	guestSlots      = 16
+	resumeSlots     = 16
 	readAheadSlots  = 4
 	backgroundSlots = 4
 
@@ -95,6 +97,7 @@ func NewFetcher(cfg FetcherConfig) (*Fetcher, error) {
 	f.ctx, f.cancel = context.WithCancel(context.Background())
 	f.buffers.New = newBlockBuffer
 	f.classes[Guest].slots = guestSlots
+	f.classes[Resume].slots = resumeSlots
 	f.classes[ReadAhead].slots = readAheadSlots
 	f.classes[Background].slots = backgroundSlots
 	f.streams.init()

@@ -66,7 +66,8 @@ type importer struct {
 	store  *Store
 	in     Import
 	leaves []*leafTable
-	total  int64 // bytes to look at
+	total  int64  // bytes to look at
+	cache  *Cache // nil, or what keeps the blocks for this host
 
 	mu    sync.Mutex
 	have  map[Entry]struct{} // known, or stored by this call
@@ -130,6 +131,9 @@ func (i *importer) block(ctx context.Context, index int64, raw []byte) error {
 	if i.claim(index, e) {
 		if stored, err = i.store.PutBlock(ctx, e, raw); err != nil {
 			return err
+		}
+		if i.cache != nil {
+			i.cache.Put(e, raw)
 		}
 	}
 	i.progress(e, stored)

@@ -36,10 +36,19 @@ func (s *Store) LoadManifest(ctx context.Context, root model.Root) (*Manifest, e
 			return nil, errs.New(errs.Denied, "load volume %s: it is of domain %s, for which there is no key here", root.Short(), name)
 		}
 	}
-	m := &Manifest{root: root, meta: meta, names: names, leaves: make([]*leafTable, len(names))}
+	m := &Manifest{root: root, meta: meta, names: names}
+	if err := s.fetchLeaves(ctx, m); err != nil {
+		return nil, fmt.Errorf("load volume %s: %w", root.Short(), err)
+	}
+	return m, nil
+}
+
+// fetchLeaves fills in the leaves that m's root names.
+func (s *Store) fetchLeaves(ctx context.Context, m *Manifest) error {
+	m.leaves = make([]*leafTable, len(m.names))
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(leafConcurrency)
-	for i, name := range names {
+	for i, name := range m.names {
 		if name.IsZero() {
 			continue
 		}
@@ -49,12 +58,9 @@ func (s *Store) LoadManifest(ctx context.Context, root model.Root) (*Manifest, e
 		})
 	}
 	if err := group.Wait(); err != nil {
-		return nil, fmt.Errorf("load volume %s: %w", root.Short(), err)
+		return err
 	}
-	if err := m.checkEnd(); err != nil {
-		return nil, errs.Wrap(errs.Internal, err, "load volume %s", root.Short())
-	}
-	return m, nil
+	return errs.Wrap(errs.Internal, m.checkEnd(), "read its leaves")
 }
 
 // fetchRoot looks in the tenant's domain and then in the deployment's.

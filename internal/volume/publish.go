@@ -94,26 +94,40 @@ func applyChanges(base *Manifest, changed map[int64]Entry, meta Meta) ([]*leafTa
 	return leaves, nil
 }
 
-// publish stores the leaves that known does not hold, the root and its pointer.
+// publish stores the leaves, the root and its pointer.
 // known is a root that the caller has pinned, or nil.
 func (s *Store) publish(ctx context.Context, known *Manifest, leaves []*leafTable, meta Meta) (*Manifest, int64, error) {
-	m := &Manifest{meta: meta, names: make([]Entry, len(leaves)), leaves: leaves}
+	m := &Manifest{meta: meta, leaves: leaves}
+	stored, err := s.putLeaves(ctx, known, m)
+	if err != nil {
+		return nil, 0, err
+	}
+	n, err := s.putRoot(ctx, m)
+	if err != nil {
+		return nil, 0, fmt.Errorf("store root: %w", err)
+	}
+	return m, stored + n, nil
+}
+
+// putLeaves names m's leaves, and stores those that known does not hold.
+func (s *Store) putLeaves(ctx context.Context, known, m *Manifest) (int64, error) {
+	m.names = make([]Entry, len(m.leaves))
 	var stored atomic.Int64
 	group, groupCtx := errgroup.WithContext(ctx)
 	group.SetLimit(leafConcurrency)
-	for i := range leaves {
+	for i := range m.leaves {
 		if m.shareLeaf(known, i) {
 			continue
 		}
-		object := encodeLeaf(leaves[i])
+		object := encodeLeaf(m.leaves[i])
 		if object == nil {
-			leaves[i] = nil
+			m.leaves[i] = nil
 			continue
 		}
-		m.names[i] = Entry{Kind: meta.Home.Kind(), Digest: s.domains.Sum(meta.Home, object)}
+		m.names[i] = Entry{Kind: m.meta.Home.Kind(), Digest: s.domains.Sum(m.meta.Home, object)}
 		key, err := s.key("leaf", m.names[i])
 		if err != nil {
-			return nil, 0, errors.Join(err, group.Wait())
+			return 0, errors.Join(err, group.Wait())
 		}
 		group.Go(func() error {
 			stored.Add(int64(len(object)))
@@ -121,13 +135,9 @@ func (s *Store) publish(ctx context.Context, known *Manifest, leaves []*leafTabl
 		})
 	}
 	if err := group.Wait(); err != nil {
-		return nil, 0, fmt.Errorf("store leaves: %w", err)
+		return 0, fmt.Errorf("store leaves: %w", err)
 	}
-	n, err := s.putRoot(ctx, m)
-	if err != nil {
-		return nil, 0, fmt.Errorf("store root: %w", err)
-	}
-	return m, stored.Load() + n, nil
+	return stored.Load(), nil
 }
 
 // shareLeaf takes leaf i from known when the content is the same, also when it
