@@ -11,6 +11,7 @@ const (
 
 	EventNodeJoined  = "node.joined"
 	EventNodeChanged = "node.changed" // capacity, boot id, version, driver or name
+	EventNodeRemoved = "node.removed"
 
 	EventImageCommitted = "image.committed" // a generation became the head
 	EventImageDeleted   = "image.deleted"

@@ -55,10 +55,21 @@ type Ledger interface {
 	// version, driver or name is an event; being seen again is not.
 	SeeNode(ctx context.Context, m Meta, n model.Node) error
 	Nodes(ctx context.Context) ([]model.Node, error)
+	// RemoveNode forgets a node: Nodes lists it no more and Place finds it no
+	// more. One that is seen again joins anew. errs.NotFound when there is none.
+	// While instances are charged to it: errs.Conflict, unless gone, which is a
+	// person's word that the host is gone for good and the only proof of an end
+	// but the node's own. They then end, and are returned. A live one's subject
+	// is fenced in the same transaction, so that nothing it flushes can be
+	// committed, and it gets cause and detail; unless it was to be destroyed, its
+	// workspace's Failure is that cause and its desired is stopped, unless it is
+	// being deleted. Heads stay where they are.
+	RemoveNode(ctx context.Context, m Meta, id model.NodeID, gone bool) ([]model.Instance, error)
 
 	// CommitGeneration records g under the image of that name, creating the
 	// image img when there is none, and makes g its head. The same root again
-	// as the head changes nothing and returns the head.
+	// as the head changes nothing and returns the head. When img has an owner,
+	// the image that is there must have the same: errs.Denied.
 	CommitGeneration(ctx context.Context, m Meta, img model.Image, g model.ImageGeneration) (ImageRecord, error)
 	Images(ctx context.Context) ([]ImageRecord, error)
 	// Image finds by name or id, with all generations, newest first.

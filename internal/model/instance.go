@@ -88,5 +88,6 @@ const (
 	CauseVolumeCorrupt    Cause = "volume_corrupt"     // a block did not hash to its name
 	CauseStartFailed      Cause = "start_failed"       // it never came up; the detail says which step
 	CauseHostRebooted     Cause = "host_rebooted"
+	CauseHostGone         Cause = "host_gone" // a person said that its host is gone for good
 	CauseFenced           Cause = "fenced"
 )

@@ -188,9 +188,11 @@ type Snapshot struct {
 
 // Image is a named base disk; Head is its newest generation.
 type Image struct {
-	ID      ImageID
-	Tenant  TenantID
-	Region  RegionID
+	ID     ImageID
+	Tenant TenantID
+	Region RegionID
+	// Owner is the user who made it; "" when an admin or the node itself did.
+	Owner   PrincipalID
 	Name    string
 	Head    GenerationID
 	Created time.Time

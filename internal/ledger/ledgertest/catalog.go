@@ -91,3 +91,29 @@ func testImages(f *fixture) {
 	f.same("workspace after its image", must[model.Workspace](f)(f.l.Workspace(f.ctx, "made")), w)
 	f.same("images left", len(must[[]ledger.ImageRecord](f)(f.l.Images(f.ctx))), 0)
 }
+
+func testImageOwner(f *fixture) {
+	ann, bob := id[model.PrincipalID]("ann"), id[model.PrincipalID]("bob")
+	commit := func(owner model.PrincipalID, name, generation string) error {
+		img := model.Image{ID: id[model.ImageID]("i" + generation), Tenant: model.DefaultTenant, Region: model.DefaultRegion, Owner: owner, Name: name}
+		return drop(f.l.CommitGeneration(f.ctx, f.m, img, f.newGeneration(generation)))
+	}
+	owner := func(name string) model.PrincipalID {
+		rec, _, err := f.l.Image(f.ctx, name)
+		f.do(err)
+		return rec.Image.Owner
+	}
+	f.writes(func() error { return commit(ann, "hers", "g1") }, ledger.EventImageCommitted)
+	f.writes(func() error { return commit(ann, "hers", "g2") }, ledger.EventImageCommitted)
+	f.refused(errs.Denied, func() error { return commit(bob, "hers", "g3") })
+	f.refused(errs.Denied, func() error { // not even when it changes nothing
+		img := model.Image{ID: id[model.ImageID]("i"), Tenant: model.DefaultTenant, Region: model.DefaultRegion, Owner: bob, Name: "hers"}
+		return drop(f.l.CommitGeneration(f.ctx, f.m, img, f.newGeneration("g2")))
+	})
+	f.writes(func() error { return commit("", "hers", "g4") }, ledger.EventImageCommitted)
+	f.same("owner after an admin's generation", owner("hers"), ann)
+
+	f.writes(func() error { return commit("", "admins", "g5") }, ledger.EventImageCommitted)
+	f.refused(errs.Denied, func() error { return commit(ann, "admins", "g6") })
+	f.same("owner of an admin's image", owner("admins"), model.PrincipalID(""))
+}

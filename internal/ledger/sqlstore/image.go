@@ -11,7 +11,7 @@ import (
 
 const (
 	generationColumns = "g.id, g.tenant, g.region, g.image, g.root, g.source, g.disk_bytes, g.used_bytes, g.stored_bytes, g.created"
-	selectImages      = "SELECT i.id, i.tenant, i.region, i.name, i.head, i.created, i.updated, " + generationColumns +
+	selectImages      = "SELECT i.id, i.tenant, i.region, i.owner, i.name, i.head, i.created, i.updated, " + generationColumns +
 		" FROM images i JOIN generations g ON g.id = i.head"
 	whereImage = " WHERE i.id = ? OR i.name = ? ORDER BY (i.id = ?) DESC"
 )
@@ -27,7 +27,7 @@ func scanGeneration(r row) (g model.ImageGeneration, err error) {
 
 func scanImage(r row) (rec ledger.ImageRecord, err error) {
 	i := &rec.Image
-	err = r.Scan(append([]any{&i.ID, &i.Tenant, &i.Region, &i.Name, &i.Head, at{&i.Created}, at{&i.Updated}}, generationDest(&rec.Head)...)...)
+	err = r.Scan(append([]any{&i.ID, &i.Tenant, &i.Region, &i.Owner, &i.Name, &i.Head, at{&i.Created}, at{&i.Updated}}, generationDest(&rec.Head)...)...)
 	return rec, err
 }
 
@@ -39,6 +39,9 @@ func (s *Store) CommitGeneration(ctx context.Context, m ledger.Meta, img model.I
 		var found bool
 		if rec, found, err = one(t, scanImage, selectImages+" WHERE i.name = ?", img.Name); err != nil {
 			return err
+		}
+		if found && img.Owner != "" && img.Owner != rec.Image.Owner {
+			return errs.New(errs.Denied, "another principal made the image").WithHint("choose another name, or ask an admin")
 		}
 		if found && rec.Head.Root == g.Root {
 			return nil
@@ -67,8 +70,8 @@ func (t *tx) putImage(i model.Image, exists bool) error {
 	if exists {
 		return t.exec("UPDATE images SET head = ?, updated = ? WHERE id = ?", i.Head, i.Updated, i.ID)
 	}
-	return t.exec("INSERT INTO images (id, tenant, region, name, head, created, updated) VALUES (?, ?, ?, ?, ?, ?, ?)",
-		i.ID, i.Tenant, i.Region, i.Name, i.Head, i.Created, i.Updated)
+	return t.exec("INSERT INTO images (id, tenant, region, owner, name, head, created, updated) VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+		i.ID, i.Tenant, i.Region, i.Owner, i.Name, i.Head, i.Created, i.Updated)
 }
 
 func (t *tx) putGeneration(g model.ImageGeneration) error {

@@ -10,7 +10,7 @@ import (
 	"github.com/billethq/billet/internal/model"
 )
 
-const selectNodes = "SELECT id, tenant, region, name, driver, boot_id, version, vcpus, memory, disk, last_seen, created FROM nodes"
+const selectNodes = "SELECT id, tenant, region, name, driver, boot_id, version, vcpus, memory, disk, last_seen, created FROM nodes WHERE removed = 0"
 
 func scanNode(r row) (n model.Node, err error) {
 	err = r.Scan(&n.ID, &n.Tenant, &n.Region, &n.Name, &n.Driver, &n.BootID, &n.Version,
@@ -21,7 +21,7 @@ func scanNode(r row) (n model.Node, err error) {
 // SeeNode implements ledger.Ledger.
 func (s *Store) SeeNode(ctx context.Context, m ledger.Meta, n model.Node) error {
 	return s.write(ctx, m, "see node "+string(n.ID), func(t *tx) error {
-		old, found, err := one(t, scanNode, selectNodes+" WHERE id = ?", n.ID)
+		old, found, err := one(t, scanNode, selectNodes+" AND id = ?", n.ID)
 		if err != nil {
 			return err
 		}
@@ -29,7 +29,8 @@ func (s *Store) SeeNode(ctx context.Context, m ledger.Meta, n model.Node) error 
 			VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 			ON CONFLICT (id) DO UPDATE SET tenant = excluded.tenant, region = excluded.region, name = excluded.name,
 				driver = excluded.driver, boot_id = excluded.boot_id, version = excluded.version, vcpus = excluded.vcpus,
-				memory = excluded.memory, disk = excluded.disk, last_seen = excluded.last_seen`,
+				memory = excluded.memory, disk = excluded.disk, last_seen = excluded.last_seen,
+				created = CASE WHEN nodes.removed = 0 THEN nodes.created ELSE excluded.created END, removed = 0`,
 			n.ID, n.Tenant, n.Region, n.Name, n.Driver, n.BootID, n.Version,
 			n.Capacity.VCPUs, n.Capacity.Memory, n.Capacity.Disk, t.meta.Now, t.meta.Now); err != nil {
 			return err
@@ -69,7 +70,7 @@ const selectHeadroom = `SELECT n.vcpus, n.memory, n.disk, COALESCE(i.vcpus, 0), 
 		SELECT CAST(SUM(vcpus) AS BIGINT) AS vcpus, CAST(SUM(memory) AS BIGINT) AS memory, CAST(SUM(disk) AS BIGINT) AS disk
 		FROM instances WHERE node = ? AND ` + isCharged + `
 	) i ON true
-	WHERE n.id = ?`
+	WHERE n.id = ? AND n.removed = 0`
 
 // headroom returns what of a node's capacity is not charged. Everything that
 // has not ended is charged: a fenced instance is overtaken but not proved gone.

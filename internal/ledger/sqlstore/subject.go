@@ -21,26 +21,31 @@ func (t *tx) nextEpoch(in model.Instance) (model.Epoch, error) {
 // Fence implements ledger.Ledger.
 func (s *Store) Fence(ctx context.Context, m ledger.Meta, kind model.SubjectKind, id model.SubjectID) error {
 	return s.write(ctx, m, fmt.Sprintf("fence %s %s", kind, id), func(t *tx) error {
-		type counter struct {
-			about
-			epoch model.Epoch
-		}
-		c, found, err := one(t, func(r row) (c counter, err error) {
-			c.kind, c.id = string(kind), string(id)
-			err = r.Scan(&c.tenant, &c.region, &c.epoch)
-			return c, err
-		}, "UPDATE subjects SET epoch = epoch + 1 WHERE kind = ? AND id = ? RETURNING tenant, region, epoch", kind, id)
-		if err != nil {
-			return err
-		}
-		if !found {
-			return errs.New(errs.NotFound, "there is no %s %s", kind, id)
-		}
-		if err := t.emit(ledger.EventSubjectFenced, c.about, map[string]string{"epoch": fmt.Sprint(c.epoch)}); err != nil {
+		if err := t.raiseEpoch(kind, id); err != nil {
 			return err
 		}
 		return t.fenceInstances(kind, id)
 	})
+}
+
+// raiseEpoch makes what has run for a subject until now stale.
+func (t *tx) raiseEpoch(kind model.SubjectKind, id model.SubjectID) error {
+	type counter struct {
+		about
+		epoch model.Epoch
+	}
+	c, found, err := one(t, func(r row) (c counter, err error) {
+		c.kind, c.id = string(kind), string(id)
+		err = r.Scan(&c.tenant, &c.region, &c.epoch)
+		return c, err
+	}, "UPDATE subjects SET epoch = epoch + 1 WHERE kind = ? AND id = ? RETURNING tenant, region, epoch", kind, id)
+	if err != nil {
+		return err
+	}
+	if !found {
+		return errs.New(errs.NotFound, "there is no %s %s", kind, id)
+	}
+	return t.emit(ledger.EventSubjectFenced, c.about, map[string]string{"epoch": fmt.Sprint(c.epoch)})
 }
 
 // fenceInstances marks what ran under an older epoch. It is told so as well:
