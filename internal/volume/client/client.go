@@ -122,6 +122,16 @@ func (c *Client) Committed(ctx context.Context, root model.Root) error {
 	return err
 }
 
+// SaveMemory stores the memory that a driver took.
+func (c *Client) SaveMemory(ctx context.Context, req protocol.SaveMemoryRequest) (protocol.SaveMemoryResponse, error) {
+	return post[protocol.SaveMemoryResponse](ctx, c, protocol.PathSaveMemory, req)
+}
+
+// LoadMemory writes a memory image's files into a directory.
+func (c *Client) LoadMemory(ctx context.Context, req protocol.LoadMemoryRequest) (protocol.LoadMemoryResponse, error) {
+	return post[protocol.LoadMemoryResponse](ctx, c, protocol.PathLoadMemory, req)
+}
+
 // Unmount takes the file system out, after the guest has ended: afterwards
 // nothing can write to the disk. errs.Conflict names who still uses it.
 func (c *Client) Unmount(ctx context.Context) error {

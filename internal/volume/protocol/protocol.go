@@ -35,6 +35,9 @@ const (
 	PathCommitted = Prefix + "committed"
 	PathUnmount   = Prefix + "unmount"
 	PathClose     = Prefix + "close"
+
+	PathSaveMemory = Prefix + "memory/save"
+	PathLoadMemory = Prefix + "memory/load"
 )
 
 // MaxDocument bounds a document or a call's body: both are small.
@@ -207,6 +210,38 @@ type UploadResponse struct {
 // CommittedRequest says that the ledger has the root.
 type CommittedRequest struct {
 	Root model.Root `json:"root"`
+}
+
+// SaveMemoryRequest asks to store the memory that a driver took into Dir, all
+// of it, as bound to the disk that was uploaded last, or to the root that the
+// volume stands on when nothing has been written since.
+type SaveMemoryRequest struct {
+	Dir     string        `json:"dir"`
+	Machine model.Machine `json:"machine"`
+	Created time.Time     `json:"created"`
+}
+
+// SaveMemoryResponse is a memory image that is stored and in no snapshot yet.
+type SaveMemoryResponse struct {
+	Root        model.Root `json:"root"`
+	StoredBytes int64      `json:"stored_bytes"` // added to the object store
+	Bytes       int64      `json:"bytes"`        // of the memory itself
+}
+
+// LoadMemoryRequest asks to write a memory image's files into Dir, which has to
+// be there and to hold none of them. One that cannot be restored on Machine, or
+// is of another disk than the one the volume stands on, is refused as
+// errs.Unsupported.
+type LoadMemoryRequest struct {
+	Root    model.Root    `json:"root"`
+	Dir     string        `json:"dir"`
+	Machine model.Machine `json:"machine"`
+}
+
+// LoadMemoryResponse says what was written.
+type LoadMemoryResponse struct {
+	Bytes int64     `json:"bytes"`
+	Taken time.Time `json:"taken"`
 }
 
 // Problem is an error on the wire.

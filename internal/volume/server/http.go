@@ -43,6 +43,8 @@ func (s *server) handler() http.Handler {
 	call(mux, s, protocol.PathCommitted, s.committed)
 	call(mux, s, protocol.PathUnmount, s.unmount)
 	call(mux, s, protocol.PathClose, s.close)
+	call(mux, s, protocol.PathSaveMemory, s.saveMemory)
+	call(mux, s, protocol.PathLoadMemory, s.loadMemory)
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
 		reply(w, nil, errs.New(errs.Unsupported, "%s %s is not in protocol version %d, which this volume process speaks", r.Method, r.URL.Path, protocol.Version).
 			WithHint("stop the instance and start it again, so that its volume process is of the node's release"))

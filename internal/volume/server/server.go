@@ -34,6 +34,7 @@ type server struct {
 	process protocol.Process
 
 	parts   stack
+	store   *volume.Store
 	cache   *volume.Cache
 	fetcher *volume.Fetcher
 	dev     *device.Device

@@ -93,8 +93,7 @@ func (s *server) openDevice(ctx context.Context, open OpenBucket) error {
 	if err != nil {
 		return err
 	}
-	store, err := volume.NewStore(volume.StoreConfig{Bucket: bucket, Domains: domains})
-	if err != nil {
+	if s.store, err = volume.NewStore(volume.StoreConfig{Bucket: bucket, Domains: domains}); err != nil {
 		return err
 	}
 	s.cache, err = volume.OpenCache(volume.CacheConfig{
@@ -104,7 +103,7 @@ func (s *server) openDevice(ctx context.Context, open OpenBucket) error {
 		return err
 	}
 	s.parts.push(s.cache.Close)
-	if s.fetcher, err = volume.NewFetcher(volume.FetcherConfig{Store: store, Cache: s.cache}); err != nil {
+	if s.fetcher, err = volume.NewFetcher(volume.FetcherConfig{Store: s.store, Cache: s.cache}); err != nil {
 		return err
 	}
 	s.parts.push(s.fetcher.Close)
@@ -112,7 +111,7 @@ func (s *server) openDevice(ctx context.Context, open OpenBucket) error {
 	s.parts.push(s.watch.close)
 	s.dev, err = device.Open(ctx, device.Config{
 		Dir: s.place.OverlayDir(), Root: s.cfg.Root, Size: s.cfg.Size,
-		Store: store, Cache: s.cache, Fetcher: s.fetcher, OnError: s.deviceError, Log: s.log,
+		Store: s.store, Cache: s.cache, Fetcher: s.fetcher, OnError: s.deviceError, Log: s.log,
 	})
 	if err != nil {
 		return err
