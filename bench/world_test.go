@@ -187,7 +187,7 @@ func (w *world) image(name string, disk int64) {
 	if err := tw.Close(); err != nil {
 		w.b.Fatal(err)
 	}
-	a, err := w.client.AttachImages(w.b.Context())
+	a, err := w.client.AttachImages(w.b.Context(), api.AttachImagesRequest{Name: name, Kind: api.ImageStream})
 	if err != nil {
 		w.b.Fatal(err)
 	}

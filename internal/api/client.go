@@ -154,9 +154,9 @@ func (c *Client) Attach(ctx context.Context, ref string) (Attachment, error) {
 	return call[Attachment](ctx, c, http.MethodPost, "/v1/workspaces/"+url.PathEscape(ref)+"/attach", nil)
 }
 
-// AttachImages opens a road to a node that builds images.
-func (c *Client) AttachImages(ctx context.Context) (Attachment, error) {
-	return call[Attachment](ctx, c, http.MethodPost, "/v1/images/attach", nil)
+// AttachImages opens a road to a node that makes one image.
+func (c *Client) AttachImages(ctx context.Context, req AttachImagesRequest) (Attachment, error) {
+	return call[Attachment](ctx, c, http.MethodPost, "/v1/images/attach", req)
 }
 
 // Images lists.

@@ -1,7 +1,7 @@
 package api
 
-// Building an image runs over a road to a node (Service.AttachImages): the
-// client sends one HTTP/1.1 request,
+// Building an image runs over a road to a node (Service.AttachImages), whose
+// ticket names the image and the kind: the client sends one HTTP/1.1 request,
 //
 //	POST /images?name=NAME&kind=KIND&source=SOURCE&disk=BYTES
 //
@@ -18,6 +18,13 @@ const (
 	ImageOCI    ImageKind = "oci"    // SOURCE is a reference that the node pulls
 	ImageDebian ImageKind = "debian" // the node bootstraps a Debian
 )
+
+// AttachImagesRequest says which image is to be made. What a name and a kind
+// allow is decided before the input is sent.
+type AttachImagesRequest struct {
+	Name string    `json:"name"`
+	Kind ImageKind `json:"kind"`
+}
 
 // ImageLine is one line of the answer.
 type ImageLine struct {

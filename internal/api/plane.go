@@ -26,7 +26,8 @@ type Plane interface {
 	// commit of the same root succeeds. errs.Stale as above.
 	CommitFlush(ctx context.Context, req CommitFlushRequest) (CommitFlushResponse, error)
 	// CommitGeneration records an uploaded image generation and makes it the
-	// head of its image, creating the image by name if need be.
+	// head of its image, creating the image by name if need be. errs.Denied when
+	// the image has another owner by now.
 	CommitGeneration(ctx context.Context, req CommitGenerationRequest) (Image, error)
 }
 
@@ -156,4 +157,8 @@ type CommitGenerationRequest struct {
 	DiskBytes   int64          `json:"disk_bytes"`
 	UsedBytes   int64          `json:"used_bytes"`
 	StoredBytes int64          `json:"stored_bytes"`
+	// Principal made it and Owner may replace it, as the ticket said; both ""
+	// for what the node made by itself.
+	Principal model.PrincipalID `json:"principal,omitempty"`
+	Owner     model.PrincipalID `json:"owner,omitempty"`
 }

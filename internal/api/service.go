@@ -31,10 +31,13 @@ type Service interface {
 	// fn returns an error or false, or ctx ends.
 	Watch(ctx context.Context, who model.Principal, ref string, fn func(Workspace) (more bool, err error)) error
 
-	// AttachImages opens a road to a node that builds images.
-	AttachImages(ctx context.Context, who model.Principal) (Attachment, error)
+	// AttachImages opens a road to a node that makes that one image.
+	// errs.Denied when who may not: a user imports under new names and those
+	// of its own images, and never under one that a tier begins with.
+	AttachImages(ctx context.Context, who model.Principal, req AttachImagesRequest) (Attachment, error)
 	Images(ctx context.Context, who model.Principal) ([]Image, error)
 	Image(ctx context.Context, who model.Principal, ref string) (Image, error)
+	// DeleteImage: errs.Denied as AttachImages.
 	DeleteImage(ctx context.Context, who model.Principal, ref string) error
 
 	Nodes(ctx context.Context, who model.Principal) ([]Node, error)

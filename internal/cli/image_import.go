@@ -102,7 +102,7 @@ func (a *app) buildImage(ctx context.Context, c *api.Client, b build, asJSON boo
 }
 
 func (a *app) streamImage(ctx context.Context, c *api.Client, b build) (api.Image, error) {
-	at, err := c.AttachImages(ctx)
+	at, err := c.AttachImages(ctx, api.AttachImagesRequest{Name: b.name, Kind: b.kind})
 	if err != nil {
 		return api.Image{}, err
 	}

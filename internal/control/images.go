@@ -10,14 +10,19 @@ import (
 )
 
 // AttachImages implements api.Service.
-func (c *Control) AttachImages(ctx context.Context, who model.Principal) (api.Attachment, error) {
+func (c *Control) AttachImages(ctx context.Context, who model.Principal, req api.AttachImagesRequest) (api.Attachment, error) {
+	if err := c.mayMake(ctx, who, req); err != nil {
+		return api.Attachment{}, err
+	}
+	t := road.Ticket{Target: road.TargetImages, Tenant: who.Tenant, Image: req.Name, Kind: req.Kind, Owner: imageOwner(who)}
 	cs, err := c.candidates(ctx)
 	if err != nil {
 		return api.Attachment{}, err
 	}
 	for _, n := range cs {
 		if !n.Silent {
-			return c.attachment(who, road.Ticket{Node: n.Node.ID, Target: road.TargetImages, Tenant: who.Tenant})
+			t.Node = n.Node.ID
+			return c.attachment(who, t)
 		}
 	}
 	return api.Attachment{}, errs.New(errs.Unavailable, "no node answers that could build an image").WithHint("see: billet node ls")
@@ -54,7 +59,14 @@ func (c *Control) Image(ctx context.Context, _ model.Principal, ref string) (api
 
 // DeleteImage implements api.Service.
 func (c *Control) DeleteImage(ctx context.Context, who model.Principal, ref string) error {
-	err := c.cfg.Ledger.DeleteImage(ctx, c.meta(who.ID), ref)
+	rec, _, err := c.cfg.Ledger.Image(ctx, ref)
+	if err == nil {
+		if err := c.mayReplace(who, rec); err != nil {
+			return err
+		}
+		// By its id: another image may take the name meanwhile.
+		err = c.cfg.Ledger.DeleteImage(ctx, c.meta(who.ID), string(rec.Image.ID))
+	}
 	if errs.Is(err, errs.NotFound) {
 		return errs.New(errs.NotFound, "image %q is not there", ref).WithHint("see: billet image ls")
 	}

@@ -382,8 +382,11 @@ func (c *Control) CommitGeneration(ctx context.Context, req api.CommitGeneration
 	if err := req.Root.Check(); err != nil {
 		return api.Image{}, err
 	}
-	m := c.meta("")
-	img := model.Image{ID: model.ImageID(model.NewID()), Tenant: model.DefaultTenant, Region: model.DefaultRegion, Name: req.Image, Created: m.Now, Updated: m.Now}
+	m := c.meta(req.Principal)
+	img := model.Image{
+		ID: model.ImageID(model.NewID()), Tenant: model.DefaultTenant, Region: model.DefaultRegion, Owner: req.Owner, Name: req.Image,
+		Created: m.Now, Updated: m.Now,
+	}
 	rec, err := c.cfg.Ledger.CommitGeneration(ctx, m, img, model.ImageGeneration{
 		ID: model.GenerationID(model.NewID()), Tenant: img.Tenant, Region: img.Region, Image: img.ID, Root: req.Root, Source: req.Source,
 		DiskBytes: req.DiskBytes, UsedBytes: req.UsedBytes, StoredBytes: req.StoredBytes, Created: m.Now,

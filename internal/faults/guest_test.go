@@ -33,7 +33,7 @@ func (w *world) image(busybox string) {
 
 func (w *world) buildImage(body []byte) error {
 	transport := &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-		a, err := w.client.AttachImages(ctx)
+		a, err := w.client.AttachImages(ctx, api.AttachImagesRequest{Name: "base", Kind: api.ImageStream})
 		if err != nil {
 			return nil, err
 		}

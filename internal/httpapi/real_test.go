@@ -89,7 +89,7 @@ func TestReal_FitsTheDocument(t *testing.T) {
 	must[[]api.Tier](t)(c.Tiers(ctx))
 	must[[]api.Token](t)(c.Tokens(ctx))
 	must[api.Info](t)(c.Info(ctx))
-	must[api.Attachment](t)(c.AttachImages(ctx))
+	must[api.Attachment](t)(c.AttachImages(ctx, api.AttachImagesRequest{Name: "mine", Kind: api.ImageStream}))
 	check(t, c.DeleteToken(ctx, "box"))
 	check(t, node.Health(ctx)) // asks for no token
 	_, err = node.Sync(ctx, sync)

@@ -43,7 +43,11 @@ func (h *Handler) deleteImage(x *exchange) error {
 }
 
 func (h *Handler) attachImages(x *exchange) error {
-	a, err := h.cfg.Service.AttachImages(x.r.Context(), x.who)
+	req, err := body[api.AttachImagesRequest](x, maxBody)
+	if err != nil {
+		return err
+	}
+	a, err := h.cfg.Service.AttachImages(x.r.Context(), x.who, req)
 	return answer(x, http.StatusOK, a, err)
 }
 

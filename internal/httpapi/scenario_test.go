@@ -131,7 +131,7 @@ func recordScenario(ctx context.Context, t *testing.T, c *api.Client) {
 	if image := must[api.Image](t)(c.Image(ctx, "base")); len(image.Generations) != 1 {
 		t.Errorf("image is %+v", image)
 	}
-	must[api.Attachment](t)(c.AttachImages(ctx))
+	must[api.Attachment](t)(c.AttachImages(ctx, api.AttachImagesRequest{Name: "mine", Kind: api.ImageStream}))
 	check(t, c.DeleteImage(ctx, "base"))
 	if images := must[[]api.Image](t)(c.Images(ctx)); images == nil || len(images) != 0 {
 		t.Errorf("no image is %#v, want an empty list", images)

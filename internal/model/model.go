@@ -18,7 +18,7 @@ type Role string
 // The roles of principals.
 const (
 	RoleAdmin Role = "admin" // everything, tokens included
-	RoleUser  Role = "user"  // workspaces and images of its tenant
+	RoleUser  Role = "user"  // workspaces of its tenant, and images of its own
 	RoleNode  Role = "node"  // the plane, for one node
 )
 

@@ -29,6 +29,8 @@ type ImageRequest struct {
 	Source string
 	Disk   int64             // bytes; 0: the default
 	Keys   []model.DomainKey //
+	// Principal asked for it and Owner will own it; both "": the node itself.
+	Principal, Owner model.PrincipalID
 }
 
 // ImageResult is an uploaded generation that waits for its commit.
@@ -41,7 +43,7 @@ type ImageResult struct {
 // imageDoor serves the image stream on connections that come off the road.
 type imageDoor struct {
 	node   *Node
-	conns  chan net.Conn
+	conns  chan ticketed
 	closed chan struct{}
 	once   sync.Once
 
@@ -51,17 +53,25 @@ type imageDoor struct {
 }
 
 func newImageDoor(n *Node) *imageDoor {
-	return &imageDoor{node: n, conns: make(chan net.Conn), closed: make(chan struct{})}
+	return &imageDoor{node: n, conns: make(chan ticketed), closed: make(chan struct{})}
 }
 
+// ticketed is a connection with the ticket that opened it.
+type ticketed struct {
+	net.Conn
+	ticket road.Ticket
+}
+
+type ticketKey struct{}
+
 // open returns the client's end of a new connection to the door.
-func (d *imageDoor) open(ctx context.Context, _ road.Ticket) (net.Conn, error) {
+func (d *imageDoor) open(ctx context.Context, t road.Ticket) (net.Conn, error) {
 	if d.node.cfg.Images == nil {
 		return nil, errs.New(errs.Unsupported, "node %s builds no images", d.node.cfg.Name)
 	}
 	ours, theirs := net.Pipe()
 	select {
-	case d.conns <- ours:
+	case d.conns <- ticketed{ours, t}:
 		return theirs, nil
 	case <-d.closed:
 	case <-ctx.Done():
@@ -100,7 +110,12 @@ func (roadAddr) String() string  { return "images" }
 func (d *imageDoor) serve(ctx context.Context) {
 	mux := http.NewServeMux()
 	mux.HandleFunc("POST "+api.ImagesPath, d.build)
-	srv := &http.Server{Handler: mux, BaseContext: func(net.Listener) context.Context { return ctx }, ReadHeaderTimeout: 10 * time.Second}
+	srv := &http.Server{
+		Handler: mux, BaseContext: func(net.Listener) context.Context { return ctx }, ReadHeaderTimeout: 10 * time.Second,
+		ConnContext: func(ctx context.Context, c net.Conn) context.Context {
+			return context.WithValue(ctx, ticketKey{}, c.(ticketed).ticket)
+		},
+	}
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
@@ -152,6 +167,12 @@ func (d *imageDoor) run(r *http.Request, out *lineWriter) (api.Image, error) {
 	if err != nil {
 		return api.Image{}, err
 	}
+	// What the control plane has allowed is this image and no other.
+	t, _ := r.Context().Value(ticketKey{}).(road.Ticket)
+	if t.Image != req.Name || t.Kind != req.Kind {
+		return api.Image{}, errs.New(errs.Denied, "the ticket is for image %q from %q", t.Image, string(t.Kind)).WithHint("ask for a new attachment")
+	}
+	req.Principal, req.Owner = t.Principal, t.Owner
 	return d.node.BuildImage(r.Context(), req, r.Body, func(p api.ImageProgress) { out.line(api.ImageLine{Progress: &p}) })
 }
 
@@ -193,6 +214,7 @@ func (n *Node) BuildImage(ctx context.Context, req ImageRequest, input io.Reader
 	return n.cfg.Plane.CommitGeneration(ctx, api.CommitGenerationRequest{
 		Node: n.id, Tenant: model.DefaultTenant, Image: req.Name, Root: res.Root, Source: res.Source,
 		DiskBytes: res.DiskBytes, UsedBytes: res.UsedBytes, StoredBytes: res.StoredBytes,
+		Principal: req.Principal, Owner: req.Owner,
 	})
 }
 

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/billethq/billet/internal/api"
 	"github.com/billethq/billet/internal/errs"
 	"github.com/billethq/billet/internal/model"
 )
@@ -33,7 +34,12 @@ type Ticket struct {
 	Epoch      model.Epoch       `json:"ep,omitempty"`
 	Tenant     model.TenantID    `json:"ten,omitempty"`
 	Principal  model.PrincipalID `json:"who,omitempty"`
-	Expires    time.Time         `json:"exp"`
+	// Of an images ticket: the one image that it makes, from which kind of
+	// source, and the user to whom that belongs, "" when an admin makes it.
+	Image   string            `json:"img,omitempty"`
+	Kind    api.ImageKind     `json:"knd,omitempty"`
+	Owner   model.PrincipalID `json:"own,omitempty"`
+	Expires time.Time         `json:"exp"`
 }
 
 // maxTicketBytes bounds what Verify parses before it knows the signer.

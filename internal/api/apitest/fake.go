@@ -246,6 +246,9 @@ func (f *Fake) DeleteImage(_ context.Context, who model.Principal, ref string) e
 	if err := f.enter("DeleteImage", ref); err != nil {
 		return err
 	}
+	if who.Role != model.RoleAdmin && ref == "base" {
+		return errs.New(errs.Denied, "%s is a user and may not remove image base", who.Name).WithHint("ask an admin")
+	}
 	n := len(f.images)
 	f.images = slices.DeleteFunc(f.images, func(i api.Image) bool { return i.Name == ref || string(i.ID) == ref })
 	if len(f.images) == n {
@@ -256,10 +259,16 @@ func (f *Fake) DeleteImage(_ context.Context, who model.Principal, ref string) e
 }
 
 // AttachImages implements api.Service.
-func (f *Fake) AttachImages(context.Context, model.Principal) (api.Attachment, error) {
+func (f *Fake) AttachImages(_ context.Context, who model.Principal, req api.AttachImagesRequest) (api.Attachment, error) {
 	defer f.mu.Unlock()
-	if err := f.enter("AttachImages"); err != nil {
+	if err := f.enter("AttachImages", req.Name, req.Kind); err != nil {
 		return api.Attachment{}, err
+	}
+	if err := model.CheckName("image", req.Name); err != nil {
+		return api.Attachment{}, err
+	}
+	if who.Role != model.RoleAdmin && (req.Name == "base" || req.Kind == api.ImageDebian) {
+		return api.Attachment{}, errs.New(errs.Denied, "%s is a user and may not make image %s", who.Name, req.Name).WithHint("ask an admin")
 	}
 	return f.attachment("images", api.Attachment{})
 }
