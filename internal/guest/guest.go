@@ -40,6 +40,47 @@ const (
 const (
 	VersionPath = "/billet/version" // GET: Version as JSON
 	AckPath     = "/billet/ack"     // POST: Ack as JSON; 204
+	SyncPath    = "/billet/sync"    // POST: 204 once everything written is on the disk
+	ResumedPath = "/billet/resumed" // POST: Resumed as JSON; ResumeReport as JSON
+)
+
+// Resumed tells a guest that it was restored from a memory image.
+type Resumed struct {
+	// Epoch names this restore; it is also in RestoreEpochFile.
+	Epoch string `json:"epoch"`
+	// MachineID, set for the child of a fork, replaces the parent's: 32
+	// hexadecimal digits.
+	MachineID string `json:"machine_id,omitempty"`
+	// Hostname is the guest's name now.
+	Hostname string `json:"hostname"`
+}
+
+// ResumeReport is what the guest found and did, before anybody attaches.
+type ResumeReport struct {
+	Now       time.Time    `json:"now"`        // the guest's clock
+	Random    string       `json:"random"`     // 32 bytes of the kernel's, in hex
+	MachineID string       `json:"machine_id"` // "" when the image has none
+	Hooks     []HookReport `json:"hooks,omitempty"`
+	Errors    []string     `json:"errors,omitempty"` // what could not be done
+}
+
+// HookReport is one program of HookDir.
+type HookReport struct {
+	Name   string        `json:"name"`
+	Code   int           `json:"code"` // exit code; -1: it did not start, or was ended
+	Took   time.Duration `json:"took"`
+	Output string        `json:"output,omitempty"` // the end of it
+}
+
+// Places in a guest that a restore concerns.
+const (
+	// RestoreEpochFile changes with each restore: a program that draws random
+	// numbers of its own, which two forks would draw alike, seeds itself anew
+	// when it sees that.
+	RestoreEpochFile = "/run/billet-restore-epoch"
+	// HookDir has programs that run after a restore, in the order of their
+	// names, before anybody attaches.
+	HookDir = "/etc/billet/resume.d"
 )
 
 // Ack says what a reader has received.

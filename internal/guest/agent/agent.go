@@ -20,6 +20,7 @@ import (
 	"github.com/billethq/billet/internal/clock"
 	"github.com/billethq/billet/internal/guest"
 	"github.com/billethq/billet/internal/guest/process"
+	"github.com/billethq/billet/internal/guest/resume"
 )
 
 const (
@@ -46,7 +47,8 @@ const (
 type Config struct {
 	Socket  string // path of the node's Unix socket
 	Process *process.Service
-	Redial  <-chan os.Signal // each value ends the wait for the next dial; may be nil
+	Resume  *resume.Service
+	Redial  <-chan os.Signal // each value makes the agent dial at once; may be nil
 	Log     *slog.Logger
 	Version string // of the build
 }
@@ -60,12 +62,13 @@ type Agent struct {
 
 // New returns an Agent; Run does the work.
 func New(c Config) (*Agent, error) {
-	if c.Socket == "" || c.Process == nil || c.Log == nil {
-		return nil, errors.New("agent: Socket, Process and Log are needed")
+	if c.Socket == "" || c.Process == nil || c.Resume == nil || c.Log == nil {
+		return nil, errors.New("agent: Socket, Process, Resume and Log are needed")
 	}
 	a := &Agent{cfg: c, conns: make(chan struct{}, maxConns)}
 	mux := http.NewServeMux()
 	c.Process.Register(mux)
+	c.Resume.Register(mux)
 	mux.HandleFunc("GET /health", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) })
 	mux.HandleFunc("GET "+guest.VersionPath, a.version)
 	a.server = &http.Server{
@@ -84,8 +87,12 @@ func (a *Agent) Run(ctx context.Context) {
 	wait := firstRedial
 	for ctx.Err() == nil {
 		began := time.Now()
-		if a.session(ctx) && time.Since(began) > steady {
+		attached, called := a.session(ctx)
+		if called || attached && time.Since(began) > steady {
 			wait = firstRedial
+		}
+		if called {
+			continue
 		}
 		select {
 		case <-ctx.Done():
@@ -97,13 +104,14 @@ func (a *Agent) Run(ctx context.Context) {
 	}
 }
 
-// session dials once and serves what it reached, and reports whether it
-// reached anything.
-func (a *Agent) session(ctx context.Context) bool {
+// session dials once and serves what it reached. It reports whether it reached
+// anything, and whether a signal ended it: a guest that was paused may not have
+// noticed that the node has hung up.
+func (a *Agent) session(ctx context.Context) (attached, called bool) {
 	var d net.Dialer
 	conn, err := d.DialContext(ctx, "unix", a.cfg.Socket)
 	if err != nil {
-		return false
+		return false, false
 	}
 	cfg := yamux.DefaultConfig()
 	cfg.LogOutput, cfg.Logger = nil, slog.NewLogLogger(a.cfg.Log.Handler(), slog.LevelDebug)
@@ -111,15 +119,24 @@ func (a *Agent) session(ctx context.Context) bool {
 	if err != nil {
 		_ = conn.Close()
 		a.cfg.Log.Error("session_refused", "error", err)
-		return false
+		return false, false
 	}
 	stop := context.AfterFunc(ctx, func() { _ = mux.Close() })
 	defer stop()
 	a.cfg.Log.Info("attached")
-	err = a.server.Serve(limited{mux, a.conns})
+	served := make(chan error, 1)
+	go func() { served <- a.server.Serve(limited{mux, a.conns}) }()
+	select {
+	case err = <-served:
+	case <-a.cfg.Redial:
+		called = true
+	}
 	_ = mux.Close()
-	a.cfg.Log.Info("detached", "cause", err)
-	return true
+	if called {
+		err = <-served
+	}
+	a.cfg.Log.Info("detached", "cause", err, "called", called)
+	return true, called
 }
 
 func (a *Agent) version(w http.ResponseWriter, _ *http.Request) {

@@ -159,6 +159,42 @@ func TestAgent_RedialsAtOnceOnSIGUSR1(t *testing.T) {
 	}
 }
 
+// A guest that was paused may not know that its node has hung up: told to, it
+// leaves the session it is in, and what ran goes on in the next.
+func TestAgent_LeavesItsSessionOnSIGUSR1(t *testing.T) {
+	testenv.LeakCheck(t)
+	a := guesttest.New(t)
+	out, in := io.Pipe()
+	input, typed := io.Pipe()
+	result := make(chan error, 1)
+	go func() {
+		_, err := a.Client().Run(guesttest.Context(t), execclient.Command{Args: []string{"cat"}, User: "root", Stdin: input, Stdout: in})
+		result <- err
+	}()
+	for i := range 3 {
+		line := fmt.Sprintf("line %d\n", i)
+		if _, err := io.WriteString(typed, line); err != nil {
+			t.Fatal(err)
+		}
+		guesttest.WaitFor(t, out, line)
+		stream, err := a.Dial(guesttest.Context(t))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := syscall.Kill(a.PID(), syscall.SIGUSR1); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := stream.Read(make([]byte, 1)); err == nil {
+			t.Error("a stream of the old session gave a byte")
+		}
+		_ = stream.Close()
+	}
+	_ = typed.Close()
+	if err := <-result; err != nil {
+		t.Errorf("after three signals: %v", err)
+	}
+}
+
 func TestAgent_RunsAsTheUserItIsAskedFor(t *testing.T) {
 	a := guesttest.New(t)
 	run := func(cmd execclient.Command) string {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/billethq/billet/internal/guest/process"
 	"github.com/billethq/billet/internal/guest/reaper"
+	"github.com/billethq/billet/internal/guest/resume"
 )
 
 // Grace is how long processes may take to end after SIGTERM before SIGKILL.
@@ -40,7 +41,11 @@ func Main(socket, version string, log *slog.Logger) error {
 	if err != nil {
 		return err
 	}
-	a, err := New(Config{Socket: socket, Process: svc, Redial: redial, Log: log, Version: version})
+	res, err := resume.New(resume.Config{Reaper: r, Log: log})
+	if err != nil {
+		return err
+	}
+	a, err := New(Config{Socket: socket, Process: svc, Resume: res, Redial: redial, Log: log, Version: version})
 	if err != nil {
 		return err
 	}
