@@ -176,6 +176,24 @@ type Node struct {
 	Silent    bool             `json:"silent"`
 }
 
+// RemovedNode is a node that was removed, and what went with it.
+type RemovedNode struct {
+	ID   model.NodeID   `json:"id"`
+	Name string         `json:"name"`
+	Lost []LostInstance `json:"lost"`
+}
+
+// LostInstance is an instance that ended by the word that its host is gone.
+// What it wrote after DurableAt is lost: UnsavedBytes is how much that was when
+// its node was last heard, 0 when nobody knows.
+type LostInstance struct {
+	ID           model.InstanceID `json:"id"`
+	Workspace    string           `json:"workspace"`       // name; "" when it is gone
+	Cause        model.Cause      `json:"cause,omitempty"` // host_gone, or fenced: the workspace had left it before
+	DurableAt    time.Time        `json:"durable_at"`
+	UnsavedBytes int64            `json:"unsaved_bytes"`
+}
+
 // Token is a token without its secret.
 type Token struct {
 	ID        model.TokenID `json:"id"`

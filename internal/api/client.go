@@ -179,6 +179,15 @@ func (c *Client) Nodes(ctx context.Context) ([]Node, error) {
 	return list[Node](ctx, c, "/v1/nodes")
 }
 
+// RemoveNode forgets a node; with force, by the word that its host is gone.
+func (c *Client) RemoveNode(ctx context.Context, ref string, force bool) (RemovedNode, error) {
+	path := "/v1/nodes/" + url.PathEscape(ref)
+	if force {
+		path += "?force=true"
+	}
+	return call[RemovedNode](ctx, c, http.MethodDelete, path, nil)
+}
+
 // Tiers lists, in the order of the configuration.
 func (c *Client) Tiers(ctx context.Context) ([]Tier, error) {
 	return list[Tier](ctx, c, "/v1/tiers")

@@ -41,6 +41,12 @@ type Service interface {
 	DeleteImage(ctx context.Context, who model.Principal, ref string) error
 
 	Nodes(ctx context.Context, who model.Principal) ([]Node, error)
+	// RemoveNode forgets a node that is gone for good; of several with one name
+	// it means the one that is silent. errs.Conflict while the node is heard,
+	// and, without force, while an instance on it is not proved gone. Force is
+	// the admin's word that the host is: its instances end, their workspaces
+	// keep their newest snapshots.
+	RemoveNode(ctx context.Context, who model.Principal, ref string, force bool) (RemovedNode, error)
 	Tiers(ctx context.Context, who model.Principal) ([]Tier, error)
 
 	CreateToken(ctx context.Context, who model.Principal, req CreateTokenRequest) (CreatedToken, error)

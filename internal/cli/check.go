@@ -124,7 +124,8 @@ func checkNodes(ctx context.Context, c *api.Client) []finding {
 	var list []finding
 	for _, n := range nodes {
 		if n.Silent {
-			list = append(list, failed("node", errs.New(errs.Unavailable, "%s is silent since %s", n.Name, n.LastSeen.Format("2006-01-02 15:04:05")).WithHint("look at its log on that machine")))
+			list = append(list, failed("node", errs.New(errs.Unavailable, "%s is silent since %s", n.Name, n.LastSeen.Format("2006-01-02 15:04:05")).
+				WithHint("look at its log on that machine; if its host is gone for good: billet node rm %s", n.Name)))
 			continue
 		}
 		list = append(list, found("node", fmt.Sprintf("%s is heard; its %s boundary booted a probe; %d instances", n.Name, n.Driver, n.Instances)))

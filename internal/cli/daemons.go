@@ -67,7 +67,7 @@ func (a *app) gateway() *cobra.Command {
 
 // node is a role and the noun of the nodes.
 func (a *app) node() *cobra.Command {
-	c := group("node", "Run a node alone; list nodes", a.nodeLs())
+	c := group("node", "Run a node alone; list and remove nodes", a.nodeLs(), a.nodeRm())
 	mistyped := c.RunE
 	run := a.run(daemon.Node, verboseFlag(c))
 	c.RunE = func(cmd *cobra.Command, args []string) error {

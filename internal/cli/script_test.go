@@ -235,6 +235,8 @@ func waitFor(ts *testscript.TestScript, neg bool, args []string) {
 //	fake workspace NAME [running]   makes one
 //	fake fail NAME CAUSE            ends it
 //	fake start NAME                 starts it, and it gets no further
+//	fake join NODE                  makes another one
+//	fake silence NODE               makes it silent
 //	fake asked PATTERN              holds when a request was made that contains PATTERN
 func fakeCommand(ts *testscript.TestScript, neg bool, args []string) {
 	w := ts.Value(worldKey{}).(*world)
@@ -256,6 +258,10 @@ func fakeCommand(ts *testscript.TestScript, neg bool, args []string) {
 		_, err := w.fake.StartWorkspace(w.ctx, apitest.Admin(), args[1], api.StartWorkspaceRequest{})
 		ts.Check(err)
 		ts.Check(w.fake.Change(args[1], func(ws *api.Workspace) { ws.Detail = "no node has room" }))
+	case "join":
+		w.fake.Join(args[1])
+	case "silence":
+		w.fake.Silence(args[1])
 	case "asked":
 		asked := strings.Contains(strings.Join(w.fake.Requests(), "\n"), args[1])
 		if asked == neg {

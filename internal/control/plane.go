@@ -299,7 +299,8 @@ func (c *Control) remains(ctx context.Context, node model.NodeID, o api.Observed
 	case errs.Is(err, errs.NotFound):
 	case err != nil:
 		return d, err
-	case in.Node == node && in.Epoch == o.Epoch && in.State == model.StateEnded && in.Cause != model.CauseFenced:
+	case in.Cause == model.CauseFenced || in.Cause == model.CauseHostGone: // not its node that proved it gone
+	case in.Node == node && in.Epoch == o.Epoch && in.State == model.StateEnded:
 		d.Desired = model.InstanceDestroy
 		return d, nil
 	}

@@ -63,7 +63,7 @@ func TestDocument_HasTheFieldsOfTheTypes(t *testing.T) {
 	types := map[string]any{
 		"Problem": api.Problem{}, "Health": api.Health{}, "Info": api.Info{}, "Shape": model.Shape{}, "Capacity": model.Capacity{}, "Phase": model.Phase{},
 		"Instance": api.Instance{}, "Workspace": api.Workspace{}, "Attachment": api.Attachment{}, "Progress": api.Progress{}, "Snapshot": api.Snapshot{},
-		"Generation": api.Generation{}, "Image": api.Image{}, "Node": api.Node{}, "Tier": api.Tier{}, "Token": api.Token{}, "CreatedToken": api.CreatedToken{}, "Event": api.Event{},
+		"Generation": api.Generation{}, "Image": api.Image{}, "Node": api.Node{}, "RemovedNode": api.RemovedNode{}, "LostInstance": api.LostInstance{}, "Tier": api.Tier{}, "Token": api.Token{}, "CreatedToken": api.CreatedToken{}, "Event": api.Event{},
 		"CreateWorkspaceRequest": api.CreateWorkspaceRequest{}, "UpdateWorkspaceRequest": api.UpdateWorkspaceRequest{}, "StartWorkspaceRequest": api.StartWorkspaceRequest{},
 		"ForkWorkspaceRequest": api.ForkWorkspaceRequest{}, "AttachImagesRequest": api.AttachImagesRequest{}, "CreateTokenRequest": api.CreateTokenRequest{},
 		"SyncRequest": api.SyncRequest{}, "ObservedInstance": api.ObservedInstance{}, "SyncResponse": api.SyncResponse{}, "DesiredInstance": api.DesiredInstance{},

@@ -56,6 +56,18 @@ func (h *Handler) listNodes(x *exchange) error {
 	return answerList(x, list, err)
 }
 
+func (h *Handler) removeNode(x *exchange) error {
+	force, err := x.force()
+	if err != nil {
+		return err
+	}
+	removed, err := h.cfg.Service.RemoveNode(x.r.Context(), x.who, x.ref(), force)
+	if removed.Lost == nil {
+		removed.Lost = []api.LostInstance{}
+	}
+	return answer(x, http.StatusOK, removed, err)
+}
+
 func (h *Handler) listTiers(x *exchange) error {
 	list, err := h.cfg.Service.Tiers(x.r.Context(), x.who)
 	return answerList(x, list, err)

@@ -37,6 +37,8 @@ func TestRefusals_AreProblems(t *testing.T) {
 		"wrong type":                {method: "POST", path: "/v1/workspaces", body: `{"disk":"16GiB"}`, status: 400, kind: errs.Invalid, detail: "field disk: a string does not fit"},
 		"unknown parameter":         {method: "DELETE", path: "/v1/workspaces/demo?forse=true", status: 400, kind: errs.Invalid, detail: "parameters: forse", hint: "force"},
 		"repeated parameter":        {method: "DELETE", path: "/v1/workspaces/demo?force=true&force=false", status: 400, kind: errs.Invalid, detail: "parameters: force"},
+		"a user removes a node":     {method: "DELETE", path: "/v1/nodes/box", header: []string{"Authorization", "Bearer " + apitest.UserToken}, status: 403, kind: errs.Denied},
+		"a node that is heard":      {method: "DELETE", path: "/v1/nodes/box?force=true", status: 409, kind: errs.Conflict, detail: "box is heard"},
 		"force is no boolean":       {method: "DELETE", path: "/v1/workspaces/demo?force=yes", status: 400, kind: errs.Invalid, detail: `force is "yes"`},
 		"until is unknown":          {method: "GET", path: "/v1/workspaces/demo/progress?until=tomorrow", status: 400, kind: errs.Invalid, detail: `until is "tomorrow"`},
 		"limit is beyond":           {method: "GET", path: "/v1/events?limit=1001", status: 400, kind: errs.Invalid, detail: `limit is "1001"`},
@@ -97,6 +99,9 @@ func TestRoles_HoldOnEveryRoute(t *testing.T) {
 		allowed, special := want[group]
 		if !special {
 			allowed = "admin user"
+		}
+		if rt.method == "DELETE" && group == "nodes" {
+			allowed = "admin"
 		}
 		for role, token := range tokens {
 			header := []string{"Authorization", ""}

@@ -50,6 +50,7 @@ func (h *Handler) routes() []route {
 		{"DELETE", "/v1/images/{ref}", people, false, h.deleteImage},
 
 		{"GET", "/v1/nodes", people, false, h.listNodes},
+		{"DELETE", "/v1/nodes/{ref}", admins, false, h.removeNode},
 		{"GET", "/v1/tiers", people, false, h.listTiers},
 
 		{"POST", "/v1/tokens", admins, false, h.createToken},

@@ -21,6 +21,7 @@ func TestScenario_FitsTheDocument(t *testing.T) {
 	s := newServer(t)
 	ctx := t.Context()
 	t.Run("workspaces", func(t *testing.T) { workspaceScenario(ctx, t, s.client(t, apitest.UserToken)) })
+	s.fake.Silence("box")
 	t.Run("records", func(t *testing.T) { recordScenario(ctx, t, s.client(t, apitest.AdminToken)) })
 	t.Run("plane", func(t *testing.T) { planeScenario(ctx, t, s.client(t, apitest.NodeToken)) })
 	s.raw(t, "GET", "/v1/openapi.yaml", "")
@@ -139,6 +140,13 @@ func recordScenario(ctx context.Context, t *testing.T, c *api.Client) {
 	if nodes := must[[]api.Node](t)(c.Nodes(ctx)); nodes[0].Name != "box" {
 		t.Errorf("nodes are %+v", nodes)
 	}
+	_, err := c.RemoveNode(ctx, "box", false)
+	wantKind(t, err, errs.Conflict)
+	if gone := must[api.RemovedNode](t)(c.RemoveNode(ctx, "box", true)); gone.ID != apitest.Node || gone.Lost == nil {
+		t.Errorf("removed node is %+v", gone)
+	}
+	_, err = c.RemoveNode(ctx, "box", true)
+	wantKind(t, err, errs.NotFound)
 	if tiers := must[[]api.Tier](t)(c.Tiers(ctx)); tiers[0].Name != "small" || tiers[1].Name != "large" {
 		t.Errorf("tiers are %+v", tiers)
 	}

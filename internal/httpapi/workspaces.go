@@ -40,17 +40,24 @@ func (h *Handler) updateWorkspace(x *exchange) error {
 }
 
 func (h *Handler) deleteWorkspace(x *exchange) error {
-	q, err := x.query("force")
+	force, err := x.force()
 	if err != nil {
 		return err
 	}
+	return answerNothing(x, http.StatusAccepted, h.cfg.Service.DeleteWorkspace(x.r.Context(), x.who, x.ref(), force))
+}
+
+// force is the one parameter of what loses something.
+func (x *exchange) force() (bool, error) {
+	q, err := x.query("force")
+	if err != nil {
+		return false, err
+	}
 	switch q["force"] {
 	case "", "false", "true":
-	default:
-		return errs.New(errs.Invalid, "force is %q", q["force"]).WithHint("write force=true or leave it away")
+		return q["force"] == "true", nil
 	}
-	err = h.cfg.Service.DeleteWorkspace(x.r.Context(), x.who, x.ref(), q["force"] == "true")
-	return answerNothing(x, http.StatusAccepted, err)
+	return false, errs.New(errs.Invalid, "force is %q", q["force"]).WithHint("write force=true or leave it away")
 }
 
 func (h *Handler) startWorkspace(x *exchange) error {

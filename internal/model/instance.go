@@ -28,10 +28,13 @@ type InstanceDesired string
 // What a node can be told. An instance that a node reports and the answer does
 // not name counts as InstanceFence.
 const (
-	InstanceRun     InstanceDesired = "run"     // bring it up, keep it up; never restart it after it failed
-	InstanceStop    InstanceDesired = "stop"    // end the guest, save the disk, commit, report ended
-	InstanceDestroy InstanceDesired = "destroy" // end the guest and remove everything local
-	InstanceFence   InstanceDesired = "fence"   // end the guest, keep the overlay aside
+	InstanceRun  InstanceDesired = "run"  // bring it up, keep it up; never restart it after it failed
+	InstanceStop InstanceDesired = "stop" // end the guest, save the disk, commit, report ended
+	// InstanceHibernate is stop with the guest's memory kept: it goes on where
+	// it was. Until the commit it can be taken back by InstanceRun.
+	InstanceHibernate InstanceDesired = "hibernate"
+	InstanceDestroy   InstanceDesired = "destroy" // end the guest and remove everything local
+	InstanceFence     InstanceDesired = "fence"   // end the guest, keep the overlay aside
 )
 
 // instanceTransitions is the one table of legal moves.

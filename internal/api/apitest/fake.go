@@ -43,6 +43,7 @@ type Fake struct {
 	secrets    map[model.TokenID]string
 	workspaces []*workspace
 	images     []api.Image
+	nodes      []api.Node
 	events     []api.Event
 	keys       map[string]created
 	changed    chan struct{}
@@ -81,6 +82,7 @@ func New() *Fake {
 	f.principals[UserToken] = principal("ann", model.RoleUser)
 	f.principals[NodeToken] = principal("box", model.RoleNode)
 	f.images = []api.Image{image("base", "debian trixie")}
+	f.nodes = []api.Node{box()}
 	return f
 }
 
@@ -189,16 +191,6 @@ func (f *Fake) Authenticate(_ context.Context, secret string) (model.Principal, 
 		return p, errs.New(errs.Unauthenticated, "the token is not known or has expired").WithHint("make one with: billet token create NAME")
 	}
 	return p, nil
-}
-
-// Nodes implements api.Service.
-func (f *Fake) Nodes(context.Context, model.Principal) ([]api.Node, error) {
-	defer f.mu.Unlock()
-	return []api.Node{{
-		ID: Node, Name: "box", Region: model.DefaultRegion, Driver: model.DriverGVisor, Version: "v0.0.0-fake", BootID: "b",
-		Capacity: model.Capacity{VCPUs: 8, Memory: 32 << 30, Disk: 500 << 30}, Used: model.Capacity{VCPUs: 1, Memory: 1 << 30, Disk: 16 << 30},
-		Instances: 1, LastSeen: now,
-	}}, f.enter("Nodes")
 }
 
 // Tiers implements api.Service.
