@@ -32,6 +32,9 @@ const (
 	EventFlushBegun     = "flush.begun"
 	EventFlushCommitted = "flush.committed"
 	EventFlushExpired   = "flush.expired"
+
+	EventMemoryExpired = "memory.expired"
+	EventMemoryDropped = "memory.dropped"
 )
 
 // MaxEvents bounds one answer of Events: a reader pages on by sequence number.

@@ -139,11 +139,18 @@ type Ledger interface {
 	// subject without a head, which is any but a workspace.
 	BeginFlush(ctx context.Context, m Meta, in model.FlushIntent) (model.FlushIntent, error)
 	// CommitFlush is the commit point of all durable state: it inserts the
-	// snapshot and moves the head, guarded by epoch, parent root and an
+	// snapshot and moves the head, and the memory that belongs to it, guarded by epoch, parent root and an
 	// unexpired intent (errs.Stale otherwise), and removes the intent. When
 	// the head already is s.Root under s.Epoch and s.Seq it returns the
 	// snapshot made then, and changes nothing.
 	CommitFlush(ctx context.Context, m Meta, intent model.IntentID, instance model.InstanceID, s model.Snapshot) (model.Snapshot, error)
+	// ExpireMemory drops the memory images that were to be kept until before
+	// m.Now, and returns of how many snapshots. Nothing else of a snapshot
+	// changes.
+	ExpireMemory(ctx context.Context, m Meta) (int, error)
+	// DropMemory drops one memory image of a workspace, if its head has it
+	// still: it turned out to be of no use.
+	DropMemory(ctx context.Context, m Meta, ws model.WorkspaceID, root model.Root) error
 	// ExpireIntents removes intents that expired before m.Now.
 	ExpireIntents(ctx context.Context, m Meta) (int, error)
 	// Snapshots of one workspace, newest first.

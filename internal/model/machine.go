@@ -1,5 +1,12 @@
 package model
 
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"strings"
+	"time"
+)
+
 // Machine is what a memory image is bound to: it is restored by the same
 // program on a processor with the same features, or not at all.
 type Machine struct {
@@ -11,6 +18,22 @@ type Machine struct {
 	// GuestKernel is the digest of the guest's own kernel, "" where the
 	// driver's program is that.
 	GuestKernel string `json:"guest_kernel,omitempty"`
+}
+
+// Fingerprint stands for everything that Refuses compares: equal fingerprints
+// can restore each other's memory.
+func (m Machine) Fingerprint() string {
+	sum := sha256.Sum256([]byte(strings.Join([]string{string(m.Driver), m.Binary, m.CPUFeatures}, "\x00")))
+	return hex.EncodeToString(sum[:])
+}
+
+// Memory is a memory image that a snapshot has beside its disk. The zero Memory
+// is none.
+type Memory struct {
+	Root    Root
+	Machine string    // fingerprint of the machines that can restore it
+	Bytes   int64     // of the guest's memory
+	Until   time.Time // when it is dropped
 }
 
 // Refuses says why memory taken on machine from cannot be restored on m, ""

@@ -98,8 +98,10 @@ type Desired string
 // The desired states of a workspace.
 const (
 	DesiredRunning Desired = "running"
-	DesiredStopped Desired = "stopped"
-	DesiredDeleted Desired = "deleted"
+	// DesiredHibernated is stopped with the memory kept, where that can be.
+	DesiredHibernated Desired = "hibernated"
+	DesiredStopped    Desired = "stopped"
+	DesiredDeleted    Desired = "deleted"
 )
 
 // Workspace is a durable artefact: state and a pointer to its newest snapshot.
@@ -118,6 +120,7 @@ type Workspace struct {
 	Head    Root // its newest durable root; Base until the first commit
 	HeadSeq Seq
 	HeadAt  time.Time // when Head became durable
+	Memory  Memory    // taken at Head, of this workspace or the one it was forked from
 	Epoch   Epoch     // the counter of this subject: the epoch of its newest instance
 	Desired Desired
 	// Failure is the cause of the newest instance's unasked end, "" when it
@@ -163,8 +166,9 @@ type Instance struct {
 
 // Phase is a named step of an instance's way, with the time it was reached.
 type Phase struct {
-	Name string    `json:"name"`
-	At   time.Time `json:"at"`
+	Name   string    `json:"name"`
+	At     time.Time `json:"at"`
+	Detail string    `json:"detail,omitempty"` // what is worth knowing of it
 }
 
 // Snapshot is an immutable, durable volume root of a workspace.
@@ -184,6 +188,7 @@ type Snapshot struct {
 	StoredBytes  int64
 	WrittenBytes int64
 	Created      time.Time
+	Memory       Memory // taken at Root
 }
 
 // Image is a named base disk; Head is its newest generation.

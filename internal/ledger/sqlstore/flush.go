@@ -66,11 +66,12 @@ func (s *Store) BeginFlush(ctx context.Context, m ledger.Meta, in model.FlushInt
 	return in, nil
 }
 
-const selectSnapshots = "SELECT id, tenant, region, workspace, root, parent, epoch, seq, consistency, stored_bytes, written_bytes, created FROM snapshots WHERE workspace = ?"
+const selectSnapshots = "SELECT id, tenant, region, workspace, root, parent, epoch, seq, consistency, stored_bytes, written_bytes, created, memory_root, memory_machine, memory_bytes, memory_until FROM snapshots WHERE workspace = ?"
 
 func scanSnapshot(r row) (s model.Snapshot, err error) {
 	err = r.Scan(&s.ID, &s.Tenant, &s.Region, &s.Workspace, &s.Root, &s.Parent, &s.Epoch, &s.Seq,
-		&s.Consistency, &s.StoredBytes, &s.WrittenBytes, at{&s.Created})
+		&s.Consistency, &s.StoredBytes, &s.WrittenBytes, at{&s.Created},
+		&s.Memory.Root, &s.Memory.Machine, &s.Memory.Bytes, at{&s.Memory.Until})
 	return s, err
 }
 
@@ -134,13 +135,18 @@ func (t *tx) checkCommit(id model.IntentID, in model.Instance, w model.Workspace
 
 // moveHead inserts the snapshot, makes it the head, and ends the intent.
 func (t *tx) moveHead(intent model.IntentID, s model.Snapshot) error {
-	if err := t.exec(`INSERT INTO snapshots (id, tenant, region, workspace, root, parent, epoch, seq, consistency, stored_bytes, written_bytes, created)
-		VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`,
-		s.ID, s.Tenant, s.Region, s.Workspace, s.Root, s.Parent, s.Epoch, s.Seq, s.Consistency, s.StoredBytes, s.WrittenBytes, s.Created); err != nil {
+	if err := t.exec(`INSERT INTO snapshots (id, tenant, region, workspace, root, parent, epoch, seq, consistency, stored_bytes, written_bytes, created,
+			memory_root, memory_machine, memory_bytes, memory_until)
+		VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`,
+		s.ID, s.Tenant, s.Region, s.Workspace, s.Root, s.Parent, s.Epoch, s.Seq, s.Consistency, s.StoredBytes, s.WrittenBytes, s.Created,
+		s.Memory.Root, s.Memory.Machine, s.Memory.Bytes, s.Memory.Until); err != nil {
 		return err
 	}
-	if err := t.exec("UPDATE workspaces SET head = ?, head_seq = ?, head_at = ?, updated = ? WHERE id = ?",
-		s.Root, s.Seq, s.Created, s.Created, s.Workspace); err != nil {
+	// The memory with it, also when it is none: that of the old head is of
+	// another disk.
+	if err := t.exec(`UPDATE workspaces SET head = ?, head_seq = ?, head_at = ?, updated = ?,
+			memory_root = ?, memory_machine = ?, memory_bytes = ?, memory_until = ? WHERE id = ?`,
+		s.Root, s.Seq, s.Created, s.Created, s.Memory.Root, s.Memory.Machine, s.Memory.Bytes, s.Memory.Until, s.Workspace); err != nil {
 		return err
 	}
 	return t.exec("DELETE FROM flush_intents WHERE id = ?", intent)

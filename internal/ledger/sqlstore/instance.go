@@ -185,7 +185,7 @@ func (s *Store) Instances(ctx context.Context, f ledger.InstanceFilter) (instanc
 func (s *Store) SetInstanceDesired(ctx context.Context, m ledger.Meta, id model.InstanceID, d model.InstanceDesired) error {
 	return s.write(ctx, m, fmt.Sprintf("tell instance %s to %s", id, d), func(t *tx) error {
 		switch d {
-		case model.InstanceRun, model.InstanceStop, model.InstanceDestroy, model.InstanceFence:
+		case model.InstanceRun, model.InstanceStop, model.InstanceHibernate, model.InstanceDestroy, model.InstanceFence:
 		default:
 			return errs.New(errs.Invalid, "no instance can be told to %q", d)
 		}

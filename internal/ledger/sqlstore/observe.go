@@ -87,7 +87,8 @@ func (t *tx) observeLive(in model.Instance, o ledger.Observation) (changed bool,
 	if err := t.emitMoved(from, in, o); err != nil {
 		return false, err
 	}
-	unasked := o.State == model.StateEnded && in.Desired == model.InstanceRun
+	// One that has hibernated was told to, and told to run on when it was too late.
+	unasked := o.State == model.StateEnded && in.Desired == model.InstanceRun && o.Cause != model.CauseStopped
 	if unasked && in.SubjectKind == model.SubjectWorkspace {
 		return true, t.failWorkspace(model.WorkspaceID(in.Subject), o.Cause)
 	}

@@ -13,7 +13,7 @@ import (
 const (
 	selectWorkspaces = `SELECT w.id, w.tenant, w.region, w.owner, w.name, w.class, w.tier,
 		w.vcpus, w.memory, w.disk, w.processes, w.open_files, w.image, w.base, w.head, w.head_seq, w.head_at,
-		s.epoch, w.desired, w.failure, w.created, w.updated
+		w.memory_root, w.memory_machine, w.memory_bytes, w.memory_until, s.epoch, w.desired, w.failure, w.created, w.updated
 		FROM workspaces w JOIN subjects s ON s.kind = 'workspace' AND s.id = w.id`
 	whereWorkspaceID = " WHERE w.id = ?"
 )
@@ -22,7 +22,7 @@ func scanWorkspace(r row) (w model.Workspace, err error) {
 	err = r.Scan(&w.ID, &w.Tenant, &w.Region, &w.Owner, &w.Name, &w.Class, &w.Tier,
 		&w.Shape.VCPUs, &w.Shape.Memory, &w.Shape.Disk, &w.Shape.Processes, &w.Shape.OpenFiles,
 		&w.Image, &w.Base, &w.Head, &w.HeadSeq, at{&w.HeadAt},
-		&w.Epoch, &w.Desired, &w.Failure, at{&w.Created}, at{&w.Updated})
+		&w.Memory.Root, &w.Memory.Machine, &w.Memory.Bytes, at{&w.Memory.Until}, &w.Epoch, &w.Desired, &w.Failure, at{&w.Created}, at{&w.Updated})
 	return w, err
 }
 
@@ -94,11 +94,11 @@ func (t *tx) insertWorkspace(w model.Workspace) error {
 		return errs.New(errs.Conflict, "the id %s has been used before", w.ID)
 	}
 	return t.exec(`INSERT INTO workspaces (id, tenant, region, owner, name, class, tier, vcpus, memory, disk, processes, open_files,
-			image, base, head, head_seq, head_at, desired, failure, created, updated)
-		VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 0, ?, ?, '', ?, ?)`,
+			image, base, head, head_seq, head_at, memory_root, memory_machine, memory_bytes, memory_until, desired, failure, created, updated)
+		VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 0, ?, ?, ?, ?, ?, ?, '', ?, ?)`,
 		w.ID, w.Tenant, w.Region, w.Owner, w.Name, w.Class, w.Tier,
 		w.Shape.VCPUs, w.Shape.Memory, w.Shape.Disk, w.Shape.Processes, w.Shape.OpenFiles,
-		w.Image, w.Base, w.Base, t.meta.Now, w.Desired, t.meta.Now, t.meta.Now)
+		w.Image, w.Base, w.Base, t.meta.Now, w.Memory.Root, w.Memory.Machine, w.Memory.Bytes, w.Memory.Until, w.Desired, t.meta.Now, t.meta.Now)
 }
 
 // Workspace implements ledger.Ledger.
@@ -153,7 +153,7 @@ func (s *Store) SetDesired(ctx context.Context, m ledger.Meta, id model.Workspac
 		switch d {
 		case model.DesiredRunning:
 			failure = model.CauseNone
-		case model.DesiredStopped, model.DesiredDeleted:
+		case model.DesiredHibernated, model.DesiredStopped, model.DesiredDeleted:
 		default:
 			return errs.New(errs.Invalid, "no workspace can be desired %q", d)
 		}
