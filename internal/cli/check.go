@@ -2,7 +2,9 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"strings"
 
@@ -151,20 +153,45 @@ func checkImages(ctx context.Context, c *api.Client) finding {
 func checkDisk(cfg config.Config) finding {
 	var st unix.Statfs_t
 	if err := unix.Statfs(cfg.State, &st); err != nil {
-		return failed("disk", fmt.Errorf("%s: %w", cfg.State, err))
+		return failed("disk", errs.Wrap(errs.NotFound, err, "%s", cfg.State).(*errs.Error).WithHint("name this machine's state directory with --state or --config"))
 	}
-	free := int64(st.Bavail) * st.Bsize
+	free, total := int64(st.Bavail)*st.Bsize, int64(st.Blocks)*st.Bsize
+	text := fmt.Sprintf("%s has %s of %s free", cfg.State, bytesText(free), bytesText(total))
 	if free < lowDisk {
-		return failed("disk", errs.New(errs.Exhausted, "%s has %s free", cfg.State, bytesText(free)).WithHint("make room, or move it with --state"))
+		return failed("disk", errs.New(errs.Exhausted, "%s", text).WithHint("make room, or move it with --state"))
 	}
-	return found("disk", fmt.Sprintf("%s has %s free", cfg.State, bytesText(free)))
+	return found("disk", text)
 }
 
 // checkStore writes and removes a file where objects go.
 func checkStore(cfg config.Config) finding {
-	f, err := os.CreateTemp(cfg.Objects(), ".check-*")
+	dir := cfg.Objects()
+	if _, err := os.Stat(dir); errors.Is(err, fs.ErrNotExist) {
+		return storeMissing(cfg)
+	}
+	if err := takesObjects(dir); err != nil {
+		return failed("store", errs.Wrap(errs.Unavailable, err, "%s takes no objects", dir).(*errs.Error).
+			WithHint("see that it is mounted, has room and may be written by the user that runs billet"))
+	}
+	return found("store", dir+" takes objects")
+}
+
+// storeMissing tells a server's machine, which needs no store of its own, from
+// a node's that has lost it.
+func storeMissing(cfg config.Config) finding {
+	if _, err := os.Stat(cfg.NodeDir()); errors.Is(err, fs.ErrNotExist) && cfg.StoreDir == "" {
+		f := found("store", "not looked at: "+cfg.Objects()+" is not there, and no node has run here")
+		f.Hint = "run billet check on each node's machine, with the --config of the node"
+		return f
+	}
+	return failed("store", errs.New(errs.NotFound, "%s is not there", cfg.Objects()).
+		WithHint("mount it or put it back before a node starts: that makes an empty one, in which everything is lost"))
+}
+
+func takesObjects(dir string) error {
+	f, err := os.CreateTemp(dir, ".check-*")
 	if err != nil {
-		return failed("store", err)
+		return err
 	}
 	_, err = f.WriteString("x")
 	if cerr := f.Close(); err == nil {
@@ -173,8 +200,5 @@ func checkStore(cfg config.Config) finding {
 	if rerr := os.Remove(f.Name()); err == nil {
 		err = rerr
 	}
-	if err != nil {
-		return failed("store", err)
-	}
-	return found("store", cfg.Objects()+" takes objects")
+	return err
 }

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"strconv"
 	"strings"
 	"time"
 	"unicode"
@@ -114,17 +113,7 @@ func duration(d time.Duration) string {
 func seconds(d time.Duration) string { return fmt.Sprintf("%.1fs", d.Seconds()) }
 
 // bytesText writes a size in the unit that keeps it short.
-func bytesText(n int64) string {
-	const unit = 1024
-	if n < unit {
-		return strconv.FormatInt(n, 10) + " B"
-	}
-	v, i := float64(n), -1
-	for v >= unit && i < 3 {
-		v, i = v/unit, i+1
-	}
-	return strings.TrimSuffix(fmt.Sprintf("%.1f", v), ".0") + " " + []string{"KiB", "MiB", "GiB", "TiB"}[i]
-}
+func bytesText(n int64) string { return model.Size(n).String() }
 
 func shapeText(s model.Shape) string {
 	return fmt.Sprintf("%d vCPU, %s memory, %s disk", s.VCPUs, bytesText(s.Memory), bytesText(s.Disk))

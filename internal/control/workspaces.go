@@ -99,15 +99,13 @@ func (c *Control) onImage(ctx context.Context, ws model.Workspace) (model.Worksp
 	ws.Image, ws.Base, ws.Head = rec.Image.Name, rec.Head.Root, rec.Head.Root
 	switch {
 	case ws.Shape.Disk <= 0:
-		return ws, errs.New(errs.Invalid, "a disk of %d bytes is no disk", ws.Shape.Disk).WithHint("leave --disk away to use the tier's")
+		return ws, errs.New(errs.Invalid, "a disk of %s is no disk", model.Size(ws.Shape.Disk)).WithHint("leave --disk away to use the tier's")
 	case ws.Shape.Disk < rec.Head.DiskBytes:
-		return ws, errs.New(errs.Invalid, "a disk of %s is smaller than the image's %s", gib(ws.Shape.Disk), gib(rec.Head.DiskBytes)).
-			WithHint("choose a disk of at least %s, or import the image with a smaller --disk", gib(rec.Head.DiskBytes))
+		return ws, errs.New(errs.Invalid, "a disk of %s is smaller than the image's %s", model.Size(ws.Shape.Disk), model.Size(rec.Head.DiskBytes)).
+			WithHint("choose a disk of at least %s, or import the image with a smaller --disk", model.Size(rec.Head.DiskBytes))
 	}
 	return ws, nil
 }
-
-func gib(n int64) string { return fmt.Sprintf("%.4g GiB", float64(n)/(1<<30)) }
 
 // create records the workspace and, unless it is to stay stopped, reserves its
 // first instance. A refusal comes before anything is recorded; should the
@@ -334,7 +332,7 @@ func (c *Control) refuseLoss(ws model.Workspace, live *model.Instance) error {
 	if live.State == model.StateUnproven {
 		return errs.New(errs.Conflict, "node %s is silent: what workspace %s wrote since %s may still be there", c.nodeName(live.Node), ws.Name, since).WithHint("%s", hint)
 	}
-	return errs.New(errs.Conflict, "workspace %s is %s: what it wrote since %s (at least %d KiB) would be lost", ws.Name, live.State, since, v.unsaved>>10).WithHint("%s", hint)
+	return errs.New(errs.Conflict, "workspace %s is %s: what it wrote since %s (at least %s) would be lost", ws.Name, live.State, since, model.Size(v.unsaved)).WithHint("%s", hint)
 }
 
 // Snapshots implements api.Service.

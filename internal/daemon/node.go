@@ -3,6 +3,7 @@ package daemon
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -134,7 +135,21 @@ func (n *nodeParts) found(opts Options) {
 	b := n.boundary
 	say(opts.Out, "boundary", "%s (%s, %s) booted a probe in %d ms; cgroup v%d", b.Driver, b.Platform, b.Version, b.BootTime.Milliseconds(), b.Cgroup)
 	c := n.capacity
-	say(opts.Out, "host", "%d CPUs, %.1f GiB of memory and %.0f GiB of disk for instances", c.VCPUs/fleet.CPUOvercommit, float64(c.Memory)/(1<<30), float64(c.Disk/fleet.DiskOvercommit)/(1<<30))
+	text := fmt.Sprintf("%d CPUs, %s of memory and %s of disk for instances", c.VCPUs/fleet.CPUOvercommit, model.Size(c.Memory), model.Size(c.Disk/fleet.DiskOvercommit))
+	// What is offered says nothing of what is there: a full disk offers as much.
+	if total, free, err := space(opts.Config.NodeDir()); err == nil {
+		text += fmt.Sprintf("; of the file system's %s, %s are free", model.Size(total), model.Size(free))
+	}
+	say(opts.Out, "host", "%s", text)
+}
+
+// space measures the file system under dir.
+func space(dir string) (total, free int64, err error) {
+	var st unix.Statfs_t
+	if err := unix.Statfs(dir, &st); err != nil {
+		return 0, 0, errs.Wrap(errs.Internal, err, "measure the disk")
+	}
+	return int64(st.Blocks) * st.Bsize, int64(st.Bavail) * st.Bsize, nil
 }
 
 // memoryReserve is the part of the host's memory that instances do not get:
@@ -156,11 +171,11 @@ func measure(cfg config.Config) (model.Capacity, error) {
 		c.Memory = total - total/memoryReserve
 	}
 	if c.Disk == 0 {
-		var st unix.Statfs_t
-		if err := unix.Statfs(cfg.NodeDir(), &st); err != nil {
-			return c, errs.Wrap(errs.Internal, err, "measure the disk")
+		total, _, err := space(cfg.NodeDir())
+		if err != nil {
+			return c, err
 		}
-		c.Disk = int64(st.Blocks) * st.Bsize * fleet.DiskOvercommit
+		c.Disk = total * fleet.DiskOvercommit
 	}
 	return c, nil
 }

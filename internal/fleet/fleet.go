@@ -68,7 +68,8 @@ func fits(c Candidate, s model.Shape) bool {
 
 // checkEver refuses what no node could take even when empty.
 func checkEver(cs []Candidate, n Need) error {
-	var here, answers, drivers, memory, disk bool
+	var here, answers, drivers, memory bool
+	var disk int64 // the largest that any of them takes
 	for _, c := range cs {
 		if c.Node.Region != n.Region {
 			continue
@@ -80,7 +81,7 @@ func checkEver(cs []Candidate, n Need) error {
 		}
 		drivers = true
 		memory = memory || (n.Shape.Memory <= c.Node.Capacity.Memory && n.Shape.VCPUs <= c.Node.Capacity.VCPUs)
-		disk = disk || n.Shape.Disk <= c.Node.Capacity.Disk/DiskOvercommit
+		disk = max(disk, c.Node.Capacity.Disk/DiskOvercommit)
 	}
 	switch {
 	case !here:
@@ -90,9 +91,12 @@ func checkEver(cs []Candidate, n Need) error {
 	case !drivers:
 		return errs.New(errs.Unsupported, "no node has a driver of %v", n.Drivers).WithHint("see: billet node ls, billet tier ls")
 	case !memory:
-		return errs.New(errs.Invalid, "%d vCPUs and %d MiB of memory are more than any node has", n.Shape.VCPUs, n.Shape.Memory>>20).WithHint("choose a smaller tier; see: billet tier ls")
-	case !disk:
-		return errs.New(errs.Invalid, "a disk of %d GiB is larger than any node's", n.Shape.Disk>>30).WithHint("choose a smaller disk; see: billet node ls")
+		return errs.New(errs.Invalid, "%d vCPUs and %s of memory are more than any node has", n.Shape.VCPUs, model.Size(n.Shape.Memory)).WithHint("choose a smaller tier; see: billet tier ls")
+	case n.Shape.Disk > disk:
+		// What a node offers is more than it has; one disk must fit what is there.
+		return errs.New(errs.Invalid, "a disk of %s is larger than any node takes: one disk may be a quarter of the disk that its node offers, here %s",
+			model.Size(n.Shape.Disk), model.Size(disk)).
+			WithHint("choose a smaller disk, or raise node.capacity.disk in a node's configuration; see: billet node ls")
 	}
 	return nil
 }
@@ -110,17 +114,17 @@ func full(cs []Candidate, n Need) error {
 	if c == nil {
 		return errs.New(errs.Unavailable, "no node with a driver of %v answers", n.Drivers).WithHint("see: billet node ls")
 	}
-	limit := func(what string, used, have, want int64, unit string) error {
-		return errs.New(errs.Exhausted, "no node has room: node %s has %d of %d %s of %s charged, and %d more are asked", c.Node.Name, used, have, unit, what, want).
+	limit := func(what string, used, have, want any) error {
+		return errs.New(errs.Exhausted, "no node has room: node %s has %v of %v of %s charged, and %v more are asked", c.Node.Name, used, have, what, want).
 			WithHint("stop a workspace, or choose a smaller tier; see: billet ws ls")
 	}
 	s := n.Shape
 	switch {
 	case c.Used.Memory+s.Memory > c.Node.Capacity.Memory:
-		return limit("memory", c.Used.Memory>>20, c.Node.Capacity.Memory>>20, s.Memory>>20, "MiB")
+		return limit("memory", model.Size(c.Used.Memory), model.Size(c.Node.Capacity.Memory), model.Size(s.Memory))
 	case c.Used.VCPUs+s.VCPUs > c.Node.Capacity.VCPUs:
-		return limit("cpu", int64(c.Used.VCPUs), int64(c.Node.Capacity.VCPUs), int64(s.VCPUs), "vCPUs")
+		return limit("the vCPUs", c.Used.VCPUs, c.Node.Capacity.VCPUs, s.VCPUs)
 	default:
-		return limit("disk", c.Used.Disk>>30, c.Node.Capacity.Disk>>30, s.Disk>>30, "GiB")
+		return limit("disk", model.Size(c.Used.Disk), model.Size(c.Node.Capacity.Disk), model.Size(s.Disk))
 	}
 }

@@ -50,6 +50,28 @@ func TestChoose_Refusals(t *testing.T) {
 	}
 }
 
+// A refusal gives sizes as people write them, and the rule that it applies.
+func TestChoose_RefusalsSaySizes(t *testing.T) {
+	big, small := need(1), need(1)
+	big.Shape.Disk, small.Shape.Disk = 101<<30, 1536<<20
+	used := node("a", 8, 0)
+	used.Used.Disk = 399 << 30
+	for _, c := range []struct {
+		n    Need
+		cs   []Candidate
+		want string
+	}{
+		{big, []Candidate{node("a", 8, 0)}, "a disk of 101 GiB is larger than any node takes: one disk may be a quarter of the disk that its node offers, here 100 GiB"},
+		{small, []Candidate{used}, "no node has room: node a has 399 GiB of 400 GiB of disk charged, and 1.5 GiB more are asked"},
+		{need(2), []Candidate{node("a", 8, 7)}, "no node has room: node a has 7 GiB of 8 GiB of memory charged, and 2 GiB more are asked"},
+		{need(9), []Candidate{node("a", 8, 0)}, "1 vCPUs and 9 GiB of memory are more than any node has"},
+	} {
+		if _, err := Choose(c.cs, c.n); err == nil || err.Error() != c.want {
+			t.Errorf("got %v, want %s", err, c.want)
+		}
+	}
+}
+
 func TestChoose_MostFreeMemoryByPreferredDriver(t *testing.T) {
 	docker := node("d", 64, 0)
 	docker.Node.Driver = "docker"

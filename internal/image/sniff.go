@@ -14,6 +14,7 @@ import (
 	"github.com/klauspost/compress/zstd"
 
 	"github.com/billethq/billet/internal/errs"
+	"github.com/billethq/billet/internal/model"
 )
 
 // sniffBytes is one tar header: enough to know a format by its beginning.
@@ -146,7 +147,7 @@ func damaged(name string, err error) error {
 	case errors.Is(err, io.EOF):
 		return io.ErrUnexpectedEOF
 	case errors.Is(err, zstd.ErrWindowSizeExceeded), errors.Is(err, zstd.ErrDecoderSizeExceeded):
-		return errs.Wrap(errs.Exhausted, err, "the zstd stream wants more than %d MiB of memory", zstdMemory>>20).(*errs.Error).
+		return errs.Wrap(errs.Exhausted, err, "the zstd stream wants more than %s of memory", model.Size(zstdMemory)).(*errs.Error).
 			WithHint("compress it again without --ultra or --long")
 	}
 	return errs.Wrap(errs.Invalid, err, "the %s stream is damaged", name).(*errs.Error).WithHint("fetch or make it again")
@@ -181,7 +182,7 @@ func newBounded(r io.Reader, limit int64) *bounded { return &bounded{r: r, limit
 
 func (b *bounded) Read(p []byte) (int, error) {
 	if b.left <= 0 {
-		return 0, errs.New(errs.Exhausted, "the archive unpacks to more than %d MiB", b.limit>>20).
+		return 0, errs.New(errs.Exhausted, "the archive unpacks to more than %s", model.Size(b.limit)).
 			WithHint("use a larger disk, if the source is trusted")
 	}
 	n, err := b.r.Read(p[:min(int64(len(p)), b.left)])

@@ -16,6 +16,7 @@ import (
 
 	"github.com/billethq/billet/internal/errs"
 	"github.com/billethq/billet/internal/image/tree"
+	"github.com/billethq/billet/internal/model"
 )
 
 // Geometry of an image.
@@ -85,8 +86,12 @@ func (im Image) script() string     { return filepath.Join(im.Dir, "debugfs.scri
 // CheckSize refuses a size that no image can have.
 func CheckSize(size int64) error {
 	if size < MinBytes || size > MaxBytes || size%(1<<20) != 0 {
-		return errs.New(errs.Invalid, "disk size %d is impossible", size).
-			WithHint("choose whole MiB between %d MiB and %d GiB", MinBytes>>20, MaxBytes>>30)
+		what := model.Size(size).String()
+		if size%(1<<20) != 0 {
+			what = fmt.Sprintf("%d bytes", size)
+		}
+		return errs.New(errs.Invalid, "a disk of %s is impossible", what).
+			WithHint("choose whole MiB between %s and %s", model.Size(MinBytes), model.Size(MaxBytes))
 	}
 	return nil
 }
@@ -106,7 +111,7 @@ func (im Image) check(t *tree.Tree) error {
 	// tables take 256 bytes in 16 KiB, the rest is far less.
 	room := im.Size - im.Size/16 - journalMiB<<20
 	if use.Bytes > room || use.Inodes > im.Size/bytesPerInode-16 {
-		return tooSmall(im, fmt.Sprintf("%d MiB in %d files", use.Bytes>>20, use.Inodes))
+		return tooSmall(im, fmt.Sprintf("%s in %d files", model.Size(use.Bytes), use.Inodes))
 	}
 	for n, links := range t.Inodes() {
 		if links > maxLinks {
@@ -130,7 +135,7 @@ func subdirs(n *tree.Node) int {
 }
 
 func tooSmall(im Image, what string) error {
-	return errs.New(errs.Exhausted, "%s do not fit a disk of %d MiB", what, im.Size>>20).
+	return errs.New(errs.Exhausted, "%s do not fit a disk of %s", what, model.Size(im.Size)).
 		WithHint("choose a larger disk, such as --disk %dGiB", max(2*im.Size>>30, 1))
 }
 
