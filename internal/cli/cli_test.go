@@ -92,16 +92,6 @@ func TestTable_AlignsByCharactersNotBytes(t *testing.T) {
 	}
 }
 
-func TestImageName(t *testing.T) {
-	for source, want := range map[string]string{
-		"./root_fs.tar.gz": "root-fs", "/a/b/": "b", "debian:12": "debian", "registry.example:5000/team/tool:1.2@sha256:abc": "tool", "x.tgz": "x", "Image.OCI": "image.oci",
-	} {
-		if got := imageName(source); got != want {
-			t.Errorf("imageName(%q) = %q, want %q", source, got, want)
-		}
-	}
-}
-
 func TestParsePlace(t *testing.T) {
 	for s, want := range map[string]place{
 		"demo:/a":  {"demo", "/a"},

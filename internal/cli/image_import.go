@@ -9,9 +9,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
-	"path"
 	"strconv"
-	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -31,19 +29,13 @@ func (a *app) imageImport() *cobra.Command {
 		Use: "import SOURCE [NAME]", Short: "Make an image from a container image, an archive or a directory",
 		Long: `Make an image from SOURCE: a reference of a container image (which the node pulls), or
 what lies on this machine: a directory, an OCI layout, the archive of "docker save", or
-a tar of a root file system. Without NAME it is named after SOURCE.`,
+a tar of a root file system, plain or packed by gzip, zstd or bzip2. Without NAME it is
+named after SOURCE.`,
 		Args: arguments(1, 2),
 	}
 	c.Flags().Var((*size)(&disk), "disk", "size of the image's disk, such as 4GiB; default: the node's choice")
 	json := jsonFlag(c)
 	c.RunE = a.calling(func(ctx context.Context, client *api.Client, args []string) error {
-		name := imageName(args[0])
-		if len(args) == 2 {
-			name = args[1]
-		}
-		if err := model.CheckName("image", name); err != nil {
-			return err
-		}
 		src, err := image.OpenSource(args[0])
 		if err != nil {
 			return err
@@ -51,21 +43,15 @@ a tar of a root file system. Without NAME it is named after SOURCE.`,
 		if src.ReadCloser != nil {
 			defer src.Close()
 		}
+		name := ""
+		if len(args) == 2 {
+			name = args[1]
+		} else if name, err = src.ImageName(); err != nil {
+			return err
+		}
 		return a.buildImage(ctx, client, build{name: name, kind: src.Kind, source: src.Name, disk: disk, size: src.Size, input: src.ReadCloser}, *json)
 	})
 	return c
-}
-
-// imageName makes a name out of a source: the last element of a path or
-// reference, without tag, digest and endings.
-func imageName(source string) string {
-	name := path.Base(strings.TrimRight(source, "/"))
-	name, _, _ = strings.Cut(name, "@")
-	name, _, _ = strings.Cut(name, ":")
-	for _, ending := range []string{".gz", ".zst", ".bz2", ".tgz", ".tar", ".oci"} {
-		name = strings.TrimSuffix(name, ending)
-	}
-	return strings.ToLower(strings.ReplaceAll(name, "_", "-"))
 }
 
 // build is what a node is asked for.

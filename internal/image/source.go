@@ -28,7 +28,8 @@ type Source struct {
 // caller closes what comes back; ReadCloser is nil for a reference.
 //
 // Errors: errs.NotFound for what can only be a path and is not there,
-// errs.Denied for a file that may not be read, errs.Invalid otherwise.
+// errs.Denied for a file that may not be read, errs.Invalid otherwise, also
+// for a file that billet cannot read as an image.
 func OpenSource(s string) (Source, error) {
 	info, err := os.Stat(s)
 	switch {
@@ -52,11 +53,28 @@ func OpenSource(s string) (Source, error) {
 	if err != nil {
 		return Source{}, unreadable(err)
 	}
-	size := info.Size()
+	src := Source{Kind: api.ImageStream, Name: base(s), Size: info.Size(), ReadCloser: f}
 	if !info.Mode().IsRegular() {
-		size = -1
+		src.Size = -1 // and what was read of it would be gone
+		return src, nil
 	}
-	return Source{Kind: api.ImageStream, Name: base(s), Size: size, ReadCloser: f}, nil
+	if err := readable(f); err != nil {
+		_ = f.Close()
+		return Source{}, fmt.Errorf("%s: %w", src.Name, err)
+	}
+	return src, nil
+}
+
+// readable refuses a file that no node could read, before one is asked, and
+// leaves f at its beginning.
+func readable(f *os.File) error {
+	head := make([]byte, sniffBytes)
+	n, err := f.ReadAt(head, 0)
+	if err != nil && !errors.Is(err, io.EOF) {
+		return unreadable(err)
+	}
+	_, err = Sniff(head[:n])
+	return err
 }
 
 // base is a path's last name: where it lay on somebody's machine is nobody
@@ -72,12 +90,7 @@ func looksLikePath(s string) bool {
 	if strings.HasPrefix(s, "/") || strings.HasPrefix(s, ".") || strings.HasPrefix(s, "~") || strings.HasSuffix(s, "/") {
 		return true
 	}
-	for _, ext := range []string{".tar", ".tgz", ".tar.gz", ".tar.zst", ".tar.bz2", ".tar.xz"} {
-		if strings.HasSuffix(s, ext) {
-			return true
-		}
-	}
-	return false
+	return withoutEndings(s) != s
 }
 
 func unreadable(err error) error {

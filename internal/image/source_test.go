@@ -23,7 +23,7 @@ import (
 func TestOpenSource(t *testing.T) {
 	dir := t.TempDir()
 	t.Chdir(dir)
-	if err := os.WriteFile("root.tar", []byte("12345"), 0o600); err != nil {
+	if err := os.WriteFile("root.tar", make([]byte, 1024), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	if err := os.Mkdir("debian", 0o700); err != nil {
@@ -39,8 +39,8 @@ func TestOpenSource(t *testing.T) {
 		want Source
 		kind errs.Kind
 	}{
-		{"root.tar", Source{Kind: api.ImageStream, Name: "root.tar", Size: 5}, ""},
-		{dir + "/root.tar", Source{Kind: api.ImageStream, Name: "root.tar", Size: 5}, ""},
+		{"root.tar", Source{Kind: api.ImageStream, Name: "root.tar", Size: 1024}, ""},
+		{dir + "/root.tar", Source{Kind: api.ImageStream, Name: "root.tar", Size: 1024}, ""},
 		{"debian", Source{Kind: api.ImageStream, Name: "debian", Size: -1}, ""},
 		{".", Source{Kind: api.ImageStream, Name: filepath.Base(dir), Size: -1}, ""},
 		{"debian:bookworm", Source{Kind: api.ImageOCI, Name: "debian:bookworm"}, ""},
