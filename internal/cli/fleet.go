@@ -15,16 +15,19 @@ func (a *app) nodeLs() *cobra.Command {
 	c := &cobra.Command{Use: "ls", Short: "List nodes", Args: arguments(0, 0)}
 	header := []string{"NAME", "STATE", "DRIVER", "INSTANCES", "VCPUS", "MEMORY", "DISK", "VERSION", "SEEN"}
 	return listing(a, c, header, plainly((*api.Client).Nodes), func(now time.Time, n api.Node) []string {
-		state := "well"
-		if n.Silent {
-			state = "silent"
-		}
 		return []string{
-			n.Name, state, string(n.Driver), strconv.Itoa(n.Instances), fmt.Sprintf("%d/%d", n.Used.VCPUs, n.Capacity.VCPUs),
+			n.Name, nodeState(n), string(n.Driver), strconv.Itoa(n.Instances), fmt.Sprintf("%d/%d", n.Used.VCPUs, n.Capacity.VCPUs),
 			bytesText(n.Used.Memory) + "/" + bytesText(n.Capacity.Memory), bytesText(n.Used.Disk) + "/" + bytesText(n.Capacity.Disk),
 			n.Version, age(now, n.LastSeen),
 		}
 	})
+}
+
+func nodeState(n api.Node) string {
+	if n.Silent {
+		return "silent"
+	}
+	return "well"
 }
 
 func (a *app) tier() *cobra.Command {

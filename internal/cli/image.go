@@ -24,7 +24,7 @@ func (a *app) imageLs() *cobra.Command {
 }
 
 func (a *app) imageShow() *cobra.Command {
-	c := &cobra.Command{Use: "show NAME", Short: "Show an image and its generations", Args: arguments(1, 1)}
+	c := &cobra.Command{Use: "show NAME", Short: "Show an image and its generations", Args: arguments(1, 1), ValidArgsFunction: first(a.imageNames())}
 	json := jsonFlag(c)
 	c.RunE = a.calling(func(ctx context.Context, client *api.Client, args []string) error {
 		i, err := client.Image(ctx, args[0])
@@ -54,7 +54,7 @@ func (a *app) imageShow() *cobra.Command {
 
 func (a *app) imageRm() *cobra.Command {
 	return &cobra.Command{
-		Use: "rm NAME", Short: "Forget an image; workspaces made from it keep their content", Args: arguments(1, 1),
+		Use: "rm NAME", Short: "Forget an image; workspaces made from it keep their content", Args: arguments(1, 1), ValidArgsFunction: first(a.imageNames()),
 		RunE: a.calling(func(ctx context.Context, c *api.Client, args []string) error { return c.DeleteImage(ctx, args[0]) }),
 	}
 }

@@ -20,7 +20,7 @@ is lost, and their workspaces can be started from their newest snapshots.
 
 Do not say so of a host that is only out of reach: its guests would run on beside the
 new ones until it is heard again.`,
-		Args: arguments(1, 1),
+		Args: arguments(1, 1), ValidArgsFunction: first(a.nodeNames()),
 	}
 	force := c.Flags().Bool("force", false, "the host is gone for good, with everything on it that was not durable")
 	json := jsonFlag(c)

@@ -23,6 +23,8 @@ func (a *app) tokenCreate() *cobra.Command {
 	f.StringVar((*string)(&req.Class), "class", "", "who holds it: human, agent or ci; default: human")
 	f.StringVar((*string)(&req.Role), "role", "", "what it may call: admin, user or node; default: user")
 	f.StringVar(&req.Expires, "expires", "", "how long it opens anything, such as 720h; default: for ever")
+	completeFlag(c, "class", oneOf("human", "agent", "ci"))
+	completeFlag(c, "role", oneOf("admin", "user", "node"))
 	json := jsonFlag(c)
 	c.RunE = a.calling(func(ctx context.Context, client *api.Client, args []string) error {
 		req.Name = args[0]
@@ -60,7 +62,7 @@ func (a *app) tokenLs() *cobra.Command {
 
 func (a *app) tokenRm() *cobra.Command {
 	return &cobra.Command{
-		Use: "rm NAME", Short: "Revoke a token", Args: arguments(1, 1),
+		Use: "rm NAME", Short: "Revoke a token", Args: arguments(1, 1), ValidArgsFunction: first(a.tokenNames()),
 		RunE: a.calling(func(ctx context.Context, c *api.Client, args []string) error { return c.DeleteToken(ctx, args[0]) }),
 	}
 }

@@ -2,8 +2,6 @@ package cli
 
 import (
 	"context"
-	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -11,37 +9,10 @@ import (
 	"github.com/billethq/billet/internal/model"
 )
 
-// completionTimeout bounds what a press of Tab waits for.
-const completionTimeout = time.Second
-
 func (a *app) workspace() *cobra.Command {
 	return group("ws", "Work with workspaces",
 		a.wsCreate(), a.wsLs(), a.wsShow(), a.wsExec(), a.wsShell(), a.wsCp(), a.wsStop(), a.wsStart(),
 		a.wsFork(), a.wsRename(), a.wsRm(), a.wsEvents(), a.wsSnapshots())
-}
-
-// workspaceNames completes the first argument.
-func (a *app) workspaceNames(cmd *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
-	if len(args) > 0 {
-		return nil, cobra.ShellCompDirectiveNoFileComp
-	}
-	ctx, cancel := context.WithTimeout(cmd.Context(), completionTimeout)
-	defer cancel()
-	c, err := a.client()
-	if err != nil {
-		return nil, cobra.ShellCompDirectiveError
-	}
-	list, err := c.Workspaces(ctx)
-	if err != nil {
-		return nil, cobra.ShellCompDirectiveError
-	}
-	var names []string
-	for _, ws := range list {
-		if strings.HasPrefix(ws.Name, typed) {
-			names = append(names, ws.Name+"\t"+string(ws.State))
-		}
-	}
-	return names, cobra.ShellCompDirectiveNoFileComp
 }
 
 // answer prints a workspace that a verb made or changed: its name alone, for

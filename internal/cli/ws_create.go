@@ -24,6 +24,9 @@ func (a *app) wsCreate() *cobra.Command {
 	f.StringVar(&req.Image, "image", "", "what its disk begins with; default: the tier's")
 	f.Var((*size)(&req.Disk), "disk", "size of its disk, such as 32GiB; default: the tier's")
 	f.BoolVar(&req.Stopped, "stopped", false, "do not start it")
+	completeFlag(c, "tier", a.tierNames())
+	completeFlag(c, "image", a.imageNames())
+	completeFlag(c, "class", oneOf("human", "agent", "ci"))
 	noWait, json := waitFlag(c), jsonFlag(c)
 	c.RunE = a.calling(func(ctx context.Context, client *api.Client, args []string) error {
 		if len(args) == 1 {
