@@ -117,7 +117,7 @@ func classify(err error) (errs.Kind, string) {
 	case strings.HasPrefix(e.Code, "53"): // disk full, too many connections
 		return errs.Exhausted, "the database server is out of a resource; see its log"
 	case strings.HasPrefix(e.Code, "XX"): // data corrupted
-		return errs.Internal, "the database is damaged; restore a backup, the newest durable root of each workspace is in the object store, under roots/"
+		return errs.Internal, "the database is damaged; restore a backup: nothing makes a ledger of the object store"
 	}
 	return errs.Internal, ""
 }

@@ -18,7 +18,7 @@ import (
 // damagedHint is what to do about a ledger that cannot be trusted. Nothing of
 // ours repairs one: a repaired ledger could run a workspace twice.
 const damagedHint = "stop billet, move the ledger and its -wal and -shm files aside together, and put a copy of the ledger in their place; " +
-	"without a copy, the newest durable root of each workspace is in the object store, under roots/"
+	"without a copy its names and heads are lost: nothing makes a ledger of the object store, so keep both, and begin anew with an empty --state directory"
 
 const (
 	// applicationID marks a file as a billet ledger: "bill" in the header.
