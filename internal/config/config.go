@@ -137,9 +137,6 @@ func (c Config) WithState(dir string) (Config, error) {
 // Socket is the API's Unix socket, for root on this machine.
 func (c Config) Socket() string { return filepath.Join(c.State, "billet.sock") }
 
-// GatewaySocket is the gateway's Unix socket.
-func (c Config) GatewaySocket() string { return filepath.Join(c.State, "gateway.sock") }
-
 // ServerDir holds the ledger and the secrets of the server.
 func (c Config) ServerDir() string { return filepath.Join(c.State, "server") }
 

@@ -185,8 +185,8 @@ func TestConfig_PathsFollowState(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	got := []string{c.Socket(), c.GatewaySocket(), c.ServerDir(), c.NodeDir(), c.Objects(), c.NodeTokenFile(), c.NodeServer()}
-	want := []string{"/srv/b/billet.sock", "/srv/b/gateway.sock", "/srv/b/server", "/srv/b/node", "/srv/b/objects", "/srv/b/node/token", "unix:///srv/b/billet.sock"}
+	got := []string{c.Socket(), c.ServerDir(), c.NodeDir(), c.Objects(), c.NodeTokenFile(), c.NodeServer()}
+	want := []string{"/srv/b/billet.sock", "/srv/b/server", "/srv/b/node", "/srv/b/objects", "/srv/b/node/token", "unix:///srv/b/billet.sock"}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
 	}
