@@ -117,8 +117,8 @@ func (t *tx) fits(in model.Instance, c ledger.Ceiling) error {
 		return err
 	}
 	if in.Shape.VCPUs > free.VCPUs || in.Shape.Memory > free.Memory || in.Shape.Disk > free.Disk {
-		return errs.New(errs.Exhausted, "node %s has %d vcpus, %d bytes of memory and %d of disk free; %d, %d and %d are asked for",
-			in.Node, free.VCPUs, free.Memory, free.Disk, in.Shape.VCPUs, in.Shape.Memory, in.Shape.Disk).
+		return errs.New(errs.Exhausted, "node %s has %d vCPUs, %s of memory and %s of disk free; %d, %s and %s are asked for",
+			in.Node, free.VCPUs, model.Size(free.Memory), model.Size(free.Disk), in.Shape.VCPUs, model.Size(in.Shape.Memory), model.Size(in.Shape.Disk)).
 			WithHint("stop something, add a node, or ask for a smaller tier")
 	}
 	if c.Max <= 0 {
