@@ -267,7 +267,7 @@ func (w *world) create(name string, req api.CreateWorkspaceRequest) {
 
 func (w *world) stop(name string) {
 	w.b.Helper()
-	if _, err := w.client.StopWorkspace(w.b.Context(), name); err != nil {
+	if _, err := w.client.StopWorkspace(w.b.Context(), name, api.StopWorkspaceRequest{Cold: true}); err != nil {
 		w.b.Fatal(err)
 	}
 	w.until(name, api.UntilStopped)

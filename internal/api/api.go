@@ -67,7 +67,25 @@ type Workspace struct {
 	Created      time.Time     `json:"created"`
 	Updated      time.Time     `json:"updated"`
 	Phases       []model.Phase `json:"phases,omitempty"` // of the newest instance
+	NextResume   *NextResume   `json:"next_resume,omitempty"`
 }
+
+// NextResume is how a workspace comes back when somebody connects to it.
+type NextResume struct {
+	How   ResumeHow  `json:"how"`
+	Why   string     `json:"why,omitempty"`   // of a cold one
+	Until *time.Time `json:"until,omitempty"` // when the memory image is dropped
+	Bytes int64      `json:"bytes,omitempty"` // of the memory image
+}
+
+// ResumeHow is one of the ways.
+type ResumeHow string
+
+// The ways.
+const (
+	ResumeMemory ResumeHow = "memory" // every process goes on where it was
+	ResumeCold   ResumeHow = "cold"   // a boot from the disk
+)
 
 // Instance is an instance as people see it.
 type Instance struct {
@@ -105,6 +123,12 @@ type StartWorkspaceRequest struct {
 	Force        bool `json:"force,omitempty"`
 }
 
+// StopWorkspaceRequest asks for a workspace to be saved and stopped.
+type StopWorkspaceRequest struct {
+	// Cold ends the guest as a machine is shut down, and keeps no memory.
+	Cold bool `json:"cold,omitempty"`
+}
+
 // ForkWorkspaceRequest makes a new workspace on the newest durable root of
 // another one, saving it first when it runs.
 type ForkWorkspaceRequest struct {
@@ -133,6 +157,10 @@ type Snapshot struct {
 	StoredBytes  int64            `json:"stored_bytes"`
 	WrittenBytes int64            `json:"written_bytes"`
 	Created      time.Time        `json:"created"`
+	// Memory is the memory image that was taken at Root, "" when there is none
+	// (any more).
+	Memory      model.Root `json:"memory,omitempty"`
+	MemoryBytes int64      `json:"memory_bytes,omitempty"`
 }
 
 // Image is an image and its newest generation.

@@ -121,8 +121,8 @@ func (c *Client) StartWorkspace(ctx context.Context, ref string, req StartWorksp
 }
 
 // StopWorkspace asks for it to be saved and stopped.
-func (c *Client) StopWorkspace(ctx context.Context, ref string) (Workspace, error) {
-	return call[Workspace](ctx, c, http.MethodPost, "/v1/workspaces/"+url.PathEscape(ref)+"/stop", nil)
+func (c *Client) StopWorkspace(ctx context.Context, ref string, req StopWorkspaceRequest) (Workspace, error) {
+	return call[Workspace](ctx, c, http.MethodPost, "/v1/workspaces/"+url.PathEscape(ref)+"/stop", req)
 }
 
 // ForkWorkspace makes a new workspace from one; key deduplicates repetitions.

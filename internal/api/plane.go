@@ -39,6 +39,7 @@ type SyncRequest struct {
 	Version   string             `json:"version"`
 	Driver    model.DriverName   `json:"driver"`
 	Capacity  model.Capacity     `json:"capacity"`
+	Machine   string             `json:"machine,omitempty"` // fingerprint: whose memory it can restore
 	Observed  []ObservedInstance `json:"observed"`
 	Have      model.Generation   `json:"have"`
 	WaitMilli int64              `json:"wait_ms"` // at most 60000
@@ -55,6 +56,8 @@ type ObservedInstance struct {
 	Base   model.Root          `json:"base,omitempty"` // the durable root it stands on
 	// UnsavedBytes are guest pages not yet durable in the object store.
 	UnsavedBytes int64 `json:"unsaved_bytes"`
+	// Flushed is the newest DesiredInstance.Flush that has been met.
+	Flushed uint64 `json:"flushed,omitempty"`
 	// DurableAt: everything written before this time is durable. Zero: unknown.
 	DurableAt time.Time `json:"durable_at"`
 	// FlushError is why the last flush did not end well, "" when it did.
@@ -80,9 +83,16 @@ type DesiredInstance struct {
 	Shape       model.Shape           `json:"shape"`
 	Root        model.Root            `json:"root"` // the durable root to stand on
 	Seq         model.Seq             `json:"seq"`  // of Root
-	// FlushAfter asks for a flush that begins at or after this time, so that
-	// somebody may build on what was written before it. Zero: none.
-	FlushAfter time.Time `json:"flush_after"`
+	// Flush numbers the newest wish for a flush, so that somebody may build on
+	// what was written until now; 0 is none. FlushMemory asks for the guest's
+	// memory with it.
+	Flush       uint64 `json:"flush,omitempty"`
+	FlushMemory bool   `json:"flush_memory,omitempty"`
+	// Memory is the memory image that was taken at Root, "" when there is none:
+	// the guest goes on from it, unless the node finds that it cannot. Fork says
+	// that it is another workspace's.
+	Memory model.Root `json:"memory,omitempty"`
+	Fork   bool       `json:"fork,omitempty"`
 }
 
 // Projection is the policy a node needs to act alone.
@@ -140,6 +150,15 @@ type CommitFlushRequest struct {
 	Consistency  string           `json:"consistency"`
 	StoredBytes  int64            `json:"stored_bytes"`
 	WrittenBytes int64            `json:"written_bytes"`
+	// Memory was taken at Root, which may then be Base itself.
+	Memory *CommitMemory `json:"memory,omitempty"`
+}
+
+// CommitMemory is a memory image that goes into a snapshot.
+type CommitMemory struct {
+	Root    model.Root `json:"root"`
+	Machine string     `json:"machine"` // fingerprint
+	Bytes   int64      `json:"bytes"`
 }
 
 // CommitFlushResponse names the snapshot.

@@ -20,7 +20,7 @@ type Service interface {
 	Workspace(ctx context.Context, who model.Principal, ref string) (Workspace, error)
 	UpdateWorkspace(ctx context.Context, who model.Principal, ref string, req UpdateWorkspaceRequest) (Workspace, error)
 	StartWorkspace(ctx context.Context, who model.Principal, ref string, req StartWorkspaceRequest) (Workspace, error)
-	StopWorkspace(ctx context.Context, who model.Principal, ref string) (Workspace, error)
+	StopWorkspace(ctx context.Context, who model.Principal, ref string, req StopWorkspaceRequest) (Workspace, error)
 	ForkWorkspace(ctx context.Context, who model.Principal, key, ref string, req ForkWorkspaceRequest) (Workspace, error)
 	// DeleteWorkspace refuses, without force, while state is unsaved.
 	DeleteWorkspace(ctx context.Context, who model.Principal, ref string, force bool) error

@@ -57,9 +57,22 @@ func (a *app) showWorkspace(ws api.Workspace) error {
 		"phases", phasesText(ws),
 		"durable", fmt.Sprintf("%s (snapshot %d, %s)", savedText(ws), ws.HeadSeq, ws.Head.Short()),
 		"unsaved", unsaved,
+		"resume", resumeText(ws),
 		"flush", ws.FlushError,
 		"created", age(clock.Real{}.Now(), ws.Created)+" ago",
 	)
+}
+
+// resumeText is how the workspace comes back.
+func resumeText(ws api.Workspace) string {
+	next := ws.NextResume
+	switch {
+	case next == nil || ws.State == api.WorkspaceRunning || ws.State == api.WorkspaceStarting:
+		return "" // it is there, or on its way already
+	case next.How == api.ResumeMemory && next.Until != nil:
+		return fmt.Sprintf("with memory (%s, kept until %s)", bytesText(next.Bytes), next.Until.Local().Format(time.DateTime))
+	}
+	return "cold: " + next.Why
 }
 
 // savedText is how old the newest durable state is.
@@ -76,6 +89,9 @@ func phasesText(ws api.Workspace) string {
 			out += ", "
 		}
 		out += p.Name + " " + seconds(p.At.Sub(ws.Phases[0].At))
+		if p.Detail != "" {
+			out += " (" + p.Detail + ")"
+		}
 	}
 	return out
 }

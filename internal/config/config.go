@@ -30,6 +30,11 @@ type Config struct {
 	FlushEvery time.Duration
 	// StopGrace is how long a guest may take to end before it is ended.
 	StopGrace time.Duration
+	// MemoryKeep is how long the memory image of a hibernated workspace is kept,
+	// and ClassMemoryKeep what holds for a class instead; model.KeepNothing is
+	// not at all.
+	MemoryKeep      time.Duration
+	ClassMemoryKeep map[model.Class]time.Duration
 	// Tiers, at least one; the first is the default.
 	Tiers []model.Tier
 }
@@ -55,6 +60,7 @@ const (
 	defaultGatewayListen = "127.0.0.1:7481"
 	defaultFlushEvery    = 5 * time.Minute
 	defaultStopGrace     = 10 * time.Second
+	defaultMemoryKeep    = 7 * 24 * time.Hour // seed 002, decision 3
 	defaultCacheLimit    = 20 << 30
 	defaultImage         = "base"
 	defaultProcesses     = 4096
@@ -75,6 +81,7 @@ func Default() Config {
 		},
 		FlushEvery: defaultFlushEvery,
 		StopGrace:  defaultStopGrace,
+		MemoryKeep: defaultMemoryKeep,
 		Tiers: []model.Tier{
 			defaultTier("small", 1, 1<<30, 16<<30),
 			defaultTier("medium", 2, 4<<30, 32<<30),

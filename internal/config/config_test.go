@@ -29,6 +29,9 @@ store:
   dir: /mnt/objects
 flush_every: 90s
 stop_grace: 0s
+memory:
+  keep: 48h
+  classes: {agent: 0s, ci: 1h}
 tiers:
 - name: tiny
   vcpus: 1
@@ -40,6 +43,7 @@ tiers:
   drivers: [gvisor]
   classes: [agent, ci]
   max: 3
+  memory_keep: 0s
 - {name: plain, vcpus: 2, memory: 1GiB, disk: 1GiB}
 `
 
@@ -55,9 +59,10 @@ func TestParse_ReadsEverySetting(t *testing.T) {
 			CacheLimit: 100 << 30, Capacity: model.Capacity{VCPUs: 8, Memory: 32 << 30, Disk: 1 << 40},
 		},
 		StoreDir: "/mnt/objects", FlushEvery: 90 * time.Second, StopGrace: 0,
+		MemoryKeep: 48 * time.Hour, ClassMemoryKeep: map[model.Class]time.Duration{"agent": model.KeepNothing, "ci": time.Hour},
 		Tiers: []model.Tier{
 			{
-				Name: "tiny", Image: "debian", Drivers: []model.DriverName{"gvisor"}, Classes: []model.Class{"agent", "ci"}, Max: 3,
+				Name: "tiny", Image: "debian", Drivers: []model.DriverName{"gvisor"}, Classes: []model.Class{"agent", "ci"}, Max: 3, MemoryKeep: model.KeepNothing,
 				Shape: model.Shape{VCPUs: 1, Memory: 512 << 20, Disk: 2 << 30, Processes: 128, OpenFiles: 1024},
 			},
 			{

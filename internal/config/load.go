@@ -122,8 +122,42 @@ func (r *reader) config(c *Config, n *yaml.Node) {
 		}},
 		field{"flush_every", r.duration(&c.FlushEvery, time.Second, 24*time.Hour)},
 		field{"stop_grace", r.duration(&c.StopGrace, 0, 10*time.Minute)},
+		field{"memory", func(path string, n *yaml.Node) { r.memory(c, path, n) }},
 		field{"tiers", func(path string, n *yaml.Node) { r.tiers(&c.Tiers, path, n) }},
 	)
+}
+
+// maxWindow bounds how long a memory image may be kept.
+const maxWindow = 365 * 24 * time.Hour
+
+// memory reads how long memory images are kept.
+func (r *reader) memory(c *Config, path string, n *yaml.Node) {
+	windows := map[model.Class]*time.Duration{model.ClassHuman: new(time.Duration), model.ClassAgent: new(time.Duration), model.ClassCI: new(time.Duration)}
+	r.mapping(path, n,
+		field{"keep", r.window(&c.MemoryKeep)},
+		field{"classes", func(path string, n *yaml.Node) {
+			fields := []field{}
+			for _, class := range []model.Class{model.ClassHuman, model.ClassAgent, model.ClassCI} {
+				fields = append(fields, field{string(class), r.window(windows[class])})
+			}
+			r.mapping(path, n, fields...)
+		}})
+	c.ClassMemoryKeep = map[model.Class]time.Duration{}
+	for class, d := range windows {
+		if *d != 0 {
+			c.ClassMemoryKeep[class] = *d
+		}
+	}
+}
+
+// window reads a decay window; 0s is model.KeepNothing.
+func (r *reader) window(into *time.Duration) func(string, *yaml.Node) {
+	return func(path string, n *yaml.Node) {
+		r.duration(into, 0, maxWindow)(path, n)
+		if *into == 0 {
+			*into = model.KeepNothing
+		}
+	}
 }
 
 func (r *reader) node(c *Node, path string, n *yaml.Node) {
@@ -181,6 +215,7 @@ func (r *reader) tier(path string, n *yaml.Node) model.Tier {
 		field{"drivers", names(r, &t.Drivers, checkDriver)},
 		field{"classes", names(r, &t.Classes, checkClass)},
 		field{"max", r.integer(&t.Max, 0, maxLive)},
+		field{"memory_keep", r.window(&t.MemoryKeep)},
 	)
 	if n.Kind == yaml.MappingNode {
 		for _, key := range []string{"name", "vcpus", "memory", "disk"} {

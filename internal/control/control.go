@@ -24,6 +24,7 @@ type Config struct {
 	Gateways   []api.Gateway
 	FlushEvery time.Duration
 	StopGrace  time.Duration
+	Memory     MemoryPolicy
 	Clock      clock.Clock
 	Log        *slog.Logger
 	Version    string
@@ -47,7 +48,7 @@ type Control struct {
 	mu      sync.Mutex
 	nodes   map[model.NodeID]*nodeView     // what nodes were told and when they were heard
 	seen    map[model.InstanceID]volatile  // what nodes say that is not worth a record
-	flushes map[model.InstanceID]time.Time // flushes that were asked for
+	flushes map[model.InstanceID]flushWish // flushes that were asked for
 	waiting map[model.WorkspaceID]string   // why a wanted start has no instance yet
 }
 
@@ -55,6 +56,7 @@ type Control struct {
 type volatile struct {
 	unsaved    int64
 	durableAt  time.Time
+	flushed    uint64 // the newest flushWish that was met
 	flushError string
 }
 
@@ -87,7 +89,7 @@ func New(ctx context.Context, cfg Config) (*Control, error) {
 		cfg: cfg, deployment: d, signer: signer, began: now, changed: newSignal(),
 		nodes:   map[model.NodeID]*nodeView{},
 		seen:    map[model.InstanceID]volatile{},
-		flushes: map[model.InstanceID]time.Time{},
+		flushes: map[model.InstanceID]flushWish{},
 		waiting: map[model.WorkspaceID]string{},
 	}, nil
 }

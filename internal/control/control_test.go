@@ -78,6 +78,7 @@ func (w *world) open() {
 		Tiers: []model.Tier{
 			{Name: "small", Shape: shape, Image: "base", Drivers: []model.DriverName{model.DriverGVisor}},
 			{Name: "one", Shape: shape, Image: "base", Drivers: []model.DriverName{model.DriverGVisor}, Max: 1},
+			{Name: "disk", Shape: shape, Image: "base", Drivers: []model.DriverName{model.DriverGVisor}, MemoryKeep: model.KeepNothing},
 			{Name: "people", Shape: shape, Image: "base", Drivers: []model.DriverName{model.DriverGVisor}, Classes: []model.Class{model.ClassHuman}},
 		},
 	})
@@ -149,12 +150,17 @@ func (w *world) state(ref string) api.WorkspaceState {
 }
 
 func (w *world) flush(h *host, d api.DesiredInstance, base, root model.Root) error {
+	return w.flushWith(h, d, base, root, nil)
+}
+
+func (w *world) flushWith(h *host, d api.DesiredInstance, base, root model.Root, mem *api.CommitMemory) error {
 	b, err := w.BeginFlush(w.t.Context(), api.BeginFlushRequest{Node: h.req.Node, Instance: d.ID, Epoch: d.Epoch, Base: base})
 	if err != nil {
 		return err
 	}
 	_, err = w.CommitFlush(w.t.Context(), api.CommitFlushRequest{
 		Node: h.req.Node, Instance: d.ID, Epoch: d.Epoch, Intent: b.Intent, Base: base, Root: root, Seq: b.Seq, Consistency: "frozen",
+		Memory: mem,
 	})
 	return err
 }
@@ -176,7 +182,7 @@ func TestWorkspace_CreatedRunStoppedStarted(t *testing.T) {
 	if a, err := w.Attach(t.Context(), w.who, "one"); err != nil || a.Instance != d.ID || a.Epoch != 1 {
 		t.Errorf("attach: got %+v, %v, want the instance", a, err)
 	}
-	if _, err := w.StopWorkspace(t.Context(), w.who, "one"); err != nil {
+	if _, err := w.StopWorkspace(t.Context(), w.who, "one", api.StopWorkspaceRequest{Cold: true}); err != nil {
 		t.Fatal(err)
 	}
 	h.sync(seen(d, model.StateRunning))
@@ -378,13 +384,13 @@ func TestFork_WaitsForTheNewestState(t *testing.T) {
 		}
 		done <- f
 	}()
-	for h.sync(seen(d, model.StateRunning)); h.only().FlushAfter.IsZero(); h.sync(seen(d, model.StateRunning)) {
+	for h.sync(seen(d, model.StateRunning)); h.only().Flush == 0; h.sync(seen(d, model.StateRunning)) {
 	}
 	if err := w.flush(h, d, root0, rootN("5")); err != nil {
 		t.Fatal(err)
 	}
 	o := seen(d, model.StateRunning)
-	o.DurableAt = w.clock.Now()
+	o.Flushed = h.only().Flush
 	h.sync(o)
 	f := <-done
 	if f.Head != rootN("5") || f.Epoch != 0 || f.HeadSeq != 0 {

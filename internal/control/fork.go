@@ -20,7 +20,7 @@ func (c *Control) ForkWorkspace(ctx context.Context, who model.Principal, key, r
 		return api.Workspace{}, err
 	}
 	m := c.meta(who.ID)
-	if ws, err = c.saved(ctx, m.Now, ws); err != nil {
+	if ws, err = c.saved(ctx, ws); err != nil {
 		return api.Workspace{}, err
 	}
 	fork := ws
@@ -39,8 +39,26 @@ func (c *Control) ForkWorkspace(ctx context.Context, who model.Principal, key, r
 	}{string(ws.ID), req}))
 }
 
-// saved returns the workspace once everything written before since is durable.
-func (c *Control) saved(ctx context.Context, since time.Time, ws model.Workspace) (model.Workspace, error) {
+// flushWish is a flush that somebody waits for. Numbers only rise, also over
+// restarts of the server, and are compared with nothing but the node's echo.
+type flushWish struct {
+	number uint64
+	memory bool // with the guest's memory
+}
+
+// wish asks for a flush of what an instance writes until now.
+func (c *Control) wish(id model.InstanceID, memory bool) uint64 {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	n := max(uint64(c.cfg.Clock.Now().UnixMicro()), c.flushes[id].number+1)
+	c.flushes[id] = flushWish{number: n, memory: memory}
+	c.changed.broadcast()
+	return n
+}
+
+// saved returns the workspace once everything that it has written until the
+// call is durable, and its memory with it where that is kept.
+func (c *Control) saved(ctx context.Context, ws model.Workspace) (model.Workspace, error) {
 	live, err := c.live(ctx, ws.ID)
 	if err != nil || live == nil {
 		return ws, err
@@ -49,17 +67,14 @@ func (c *Control) saved(ctx context.Context, since time.Time, ws model.Workspace
 		return ws, errs.New(errs.Conflict, "node %s is silent: what workspace %s wrote since %s cannot be saved now", c.nodeName(live.Node), ws.Name, ws.HeadAt.Format(time.RFC3339)).
 			WithHint("wait for the node; see: billet node ls")
 	}
-	c.mu.Lock()
-	c.flushes[live.ID] = since
-	c.mu.Unlock()
-	c.changed.broadcast()
+	number := c.wish(live.ID, c.keep(ws) > 0)
 	ctx, cancel := context.WithTimeout(ctx, forkFlushWait)
 	defer cancel()
 	for {
 		next := c.changed.next()
 		if now, err := c.live(ctx, ws.ID); err != nil {
 			return ws, err
-		} else if now == nil || now.ID != live.ID || c.durable(live.ID, since) {
+		} else if now == nil || now.ID != live.ID || c.flushed(live.ID) >= number {
 			return c.cfg.Ledger.Workspace(ctx, string(ws.ID))
 		}
 		select {
@@ -70,8 +85,9 @@ func (c *Control) saved(ctx context.Context, since time.Time, ws model.Workspace
 	}
 }
 
-func (c *Control) durable(id model.InstanceID, since time.Time) bool {
+// flushed is the newest wish that the instance's node has met.
+func (c *Control) flushed(id model.InstanceID) uint64 {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return !c.seen[id].durableAt.Before(since)
+	return c.seen[id].flushed
 }

@@ -18,6 +18,7 @@ import (
 // nodeView is what control remembers of one node between its syncs.
 type nodeView struct {
 	syncing    int       // syncs that are held open now
+	machine    string    // fingerprint: whose memory the node can restore
 	heard      time.Time // when the newest one began or ended
 	recorded   time.Time // when SeeNode was last written
 	node       model.Node
@@ -104,6 +105,9 @@ func (c *Control) silent(id model.NodeID, now time.Time) bool {
 func (c *Control) see(ctx context.Context, req api.SyncRequest) error {
 	m := c.meta("")
 	view := c.view(req.Node)
+	c.mu.Lock()
+	view.machine = req.Machine
+	c.mu.Unlock()
 	n := model.Node{
 		ID: req.Node, Tenant: model.DefaultTenant, Region: model.DefaultRegion, Name: req.Name, Driver: req.Driver,
 		BootID: req.BootID, Version: req.Version, Capacity: req.Capacity, LastSeen: m.Now, Created: m.Now,
@@ -172,7 +176,7 @@ func (c *Control) view(id model.NodeID) *nodeView {
 // observe records one observation; an instance that control does not know, or
 // knows under another epoch, is no error: the answer fences it.
 func (c *Control) observe(ctx context.Context, m ledger.Meta, view *nodeView, node model.NodeID, o api.ObservedInstance) (bool, error) {
-	v := volatile{unsaved: o.UnsavedBytes, durableAt: o.DurableAt, flushError: o.FlushError}
+	v := volatile{unsaved: o.UnsavedBytes, durableAt: o.DurableAt, flushed: o.Flushed, flushError: o.FlushError}
 	c.mu.Lock()
 	moved := c.seen[o.ID] != v
 	c.seen[o.ID] = v
@@ -180,7 +184,7 @@ func (c *Control) observe(ctx context.Context, m ledger.Meta, view *nodeView, no
 	c.mu.Unlock()
 
 	stable := o
-	stable.UnsavedBytes, stable.DurableAt, stable.FlushError = 0, time.Time{}, ""
+	stable.UnsavedBytes, stable.DurableAt, stable.Flushed, stable.FlushError = 0, time.Time{}, 0, ""
 	hash := hashOf(stable)
 	if hash == last.hash && m.Now.Sub(last.at) < recordEvery {
 		return moved, nil
@@ -283,9 +287,13 @@ func (c *Control) desiredOf(ctx context.Context, in model.Instance) (api.Desired
 		return d, err
 	}
 	d.Name, d.Root, d.Seq = ws.Name, ws.Head, ws.HeadSeq
+	if mem := ws.Memory; mem.Root != "" && mem.Until.After(c.cfg.Clock.Now()) {
+		d.Memory, d.Fork = mem.Root, ws.HeadSeq == 0
+	}
 	c.mu.Lock()
-	d.FlushAfter = c.flushes[in.ID]
+	wish := c.flushes[in.ID]
 	c.mu.Unlock()
+	d.Flush, d.FlushMemory = wish.number, wish.memory
 	return d, nil
 }
 
@@ -362,10 +370,15 @@ func (c *Control) CommitFlush(ctx context.Context, req api.CommitFlushRequest) (
 	if err := req.Root.Check(); err != nil {
 		return api.CommitFlushResponse{}, err
 	}
+	memory, err := c.keptMemory(ctx, m.Now, in, req.Memory)
+	if err != nil {
+		return api.CommitFlushResponse{}, err
+	}
 	snap, err := c.cfg.Ledger.CommitFlush(ctx, m, req.Intent, req.Instance, model.Snapshot{
 		ID: model.SnapshotID(model.NewID()), Tenant: in.Tenant, Region: in.Region, Workspace: model.WorkspaceID(in.Subject),
 		Root: req.Root, Parent: req.Base, Epoch: req.Epoch, Seq: req.Seq, Consistency: req.Consistency,
 		StoredBytes: req.StoredBytes, WrittenBytes: req.WrittenBytes, Created: m.Now,
+		Memory: memory,
 	})
 	if err != nil {
 		return api.CommitFlushResponse{}, err

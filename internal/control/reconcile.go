@@ -75,6 +75,12 @@ func (c *Control) expire(ctx context.Context) error {
 	if _, err := c.cfg.Ledger.ExpireIntents(ctx, m); err != nil {
 		return err
 	}
+	if n, err := c.cfg.Ledger.ExpireMemory(ctx, m); err != nil {
+		return err
+	} else if n > 0 {
+		c.cfg.Log.Info("memory images expired", "snapshots", n)
+		c.changed.broadcast()
+	}
 	return c.cfg.Ledger.ExpireIdempotency(ctx, m.Now.Add(-idempotencyTTL))
 }
 
@@ -98,6 +104,9 @@ func (c *Control) move(ctx context.Context, ws model.Workspace) (bool, error) {
 	switch ws.Desired {
 	case model.DesiredRunning:
 		if live != nil {
+			if live.Desired == model.InstanceHibernate {
+				return c.tell(ctx, live, model.InstanceRun) // it goes on at once, unless it is committed
+			}
 			return false, nil
 		}
 		_, err := c.place(ctx, c.meta(""), ws)
@@ -106,6 +115,11 @@ func (c *Control) move(ctx context.Context, ws model.Workspace) (bool, error) {
 			return false, nil // shown to who looks; the next change tries again
 		}
 		return err == nil, err
+	case model.DesiredHibernated:
+		if live != nil && live.Desired == model.InstanceStop {
+			return false, nil // on its way down, and further than that
+		}
+		return c.tell(ctx, live, model.InstanceHibernate)
 	case model.DesiredStopped:
 		return c.tell(ctx, live, model.InstanceStop)
 	case model.DesiredDeleted:
@@ -140,7 +154,7 @@ func (c *Control) place(ctx context.Context, m ledger.Meta, ws model.Workspace) 
 	if t, ok := c.tier(ws.Tier); ok {
 		drivers, ceiling = t.Drivers, t.Max
 	}
-	node, driver, err := c.choose(ctx, fleet.Need{Region: ws.Region, Shape: ws.Shape, Drivers: drivers})
+	node, driver, err := c.choose(ctx, fleet.Need{Region: ws.Region, Shape: ws.Shape, Drivers: drivers, Machine: ws.Memory.Machine})
 	if err != nil {
 		return model.Instance{}, err
 	}
@@ -187,7 +201,7 @@ func (c *Control) candidates(ctx context.Context) ([]fleet.Candidate, error) {
 	now := c.cfg.Clock.Now()
 	cs := make([]fleet.Candidate, len(nodes))
 	for i, n := range nodes {
-		cs[i] = fleet.Candidate{Node: n, Silent: c.silent(n.ID, now)}
+		cs[i] = fleet.Candidate{Node: n, Silent: c.silent(n.ID, now), Machine: c.machineOf(n.ID)}
 		for _, in := range charged {
 			if in.Node == n.ID {
 				cs[i].Used.VCPUs += in.Shape.VCPUs

@@ -38,6 +38,7 @@ func (c *Control) show(ctx context.Context, ws model.Workspace) (api.Workspace, 
 	case v.State == api.WorkspaceFailed && newest != nil:
 		v.Detail = newest.Detail
 	}
+	v.NextResume = c.nextResume(ws)
 	v.DurableAge = c.cfg.Clock.Now().Sub(v.DurableAt).Seconds()
 	return v, nil
 }

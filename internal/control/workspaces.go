@@ -276,12 +276,16 @@ func (c *Control) start(ctx context.Context, m ledger.Meta, ws model.Workspace, 
 }
 
 // StopWorkspace implements api.Service.
-func (c *Control) StopWorkspace(ctx context.Context, who model.Principal, ref string) (api.Workspace, error) {
+func (c *Control) StopWorkspace(ctx context.Context, who model.Principal, ref string, req api.StopWorkspaceRequest) (api.Workspace, error) {
 	ws, err := c.find(ctx, who, ref)
 	if err != nil {
 		return api.Workspace{}, err
 	}
-	ws, err = c.cfg.Ledger.SetDesired(ctx, c.meta(who.ID), ws.ID, model.DesiredStopped)
+	desired := model.DesiredHibernated
+	if req.Cold || c.keep(ws) <= 0 {
+		desired = model.DesiredStopped
+	}
+	ws, err = c.cfg.Ledger.SetDesired(ctx, c.meta(who.ID), ws.ID, desired)
 	if err != nil {
 		return api.Workspace{}, err
 	}
@@ -349,7 +353,7 @@ func (c *Control) Snapshots(ctx context.Context, who model.Principal, ref string
 	for _, s := range snaps {
 		out = append(out, api.Snapshot{
 			ID: s.ID, Root: s.Root, Parent: s.Parent, Epoch: s.Epoch, Seq: s.Seq, Consistency: s.Consistency,
-			StoredBytes: s.StoredBytes, WrittenBytes: s.WrittenBytes, Created: s.Created,
+			StoredBytes: s.StoredBytes, WrittenBytes: s.WrittenBytes, Created: s.Created, Memory: s.Memory.Root, MemoryBytes: s.Memory.Bytes,
 		})
 	}
 	return out, nil

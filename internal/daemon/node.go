@@ -76,7 +76,7 @@ func openNode(ctx context.Context, opts Options, plane api.Plane) (_ *nodeParts,
 	}
 	n, err := node.New(node.Config{
 		Dir: cfg.NodeDir(), Name: cfg.Node.Name, Version: opts.Version, Plane: plane, Driver: drv, Volumes: vols,
-		Images: images, GuestBinary: guest, Capacity: capacity, Clock: clock.Real{}, Log: log,
+		Images: images, GuestBinary: guest, Capacity: capacity, Machine: boundary.Machine, Clock: clock.Real{}, Log: log,
 	})
 	if err != nil {
 		return nil, err

@@ -57,7 +57,8 @@ func openServer(ctx context.Context, opts Options) (_ *controlPlane, err error) 
 		Ledger: s.ledger, Secrets: secrets, Tiers: opts.Config.Tiers,
 		Gateways:   []api.Gateway{{Name: "local", URL: "http://" + opts.Config.GatewayListen}},
 		FlushEvery: opts.Config.FlushEvery, StopGrace: opts.Config.StopGrace,
-		Clock: clock.Real{}, Log: opts.Log.With("role", "server"), Version: opts.Version,
+		Memory: control.MemoryPolicy{Keep: opts.Config.MemoryKeep, Classes: opts.Config.ClassMemoryKeep},
+		Clock:  clock.Real{}, Log: opts.Log.With("role", "server"), Version: opts.Version,
 	})
 	return s, err
 }

@@ -164,7 +164,7 @@ func TestUp_WorkspaceLivesThroughStopAndStart(t *testing.T) {
 	if got := d.exec("one", "/bin/cat", "/root/file"); got != "kept\n" {
 		t.Errorf("after adoption: got %q, want kept", got)
 	}
-	if _, err := d.client.StopWorkspace(t.Context(), "one"); err != nil {
+	if _, err := d.client.StopWorkspace(t.Context(), "one", api.StopWorkspaceRequest{}); err != nil {
 		t.Fatal(err)
 	}
 	stopped := d.until("one", api.WorkspaceStopped)

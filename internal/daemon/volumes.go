@@ -141,6 +141,22 @@ func (v volumeClient) Upload(ctx context.Context, up node.Upload) (node.Uploaded
 	return node.Uploaded{Root: r.Root, Consistency: string(r.Consistency), StoredBytes: r.StoredBytes, WrittenBytes: r.WrittenBytes}, err
 }
 
+// SaveMemory implements node.Volume.
+func (v volumeClient) SaveMemory(ctx context.Context, dir string, disk model.Root, machine model.Machine, taken time.Time) (node.SavedMemory, error) {
+	r, err := v.c.SaveMemory(ctx, protocol.SaveMemoryRequest{Dir: dir, Disk: disk, Machine: machine, Created: taken})
+	return node.SavedMemory{Root: r.Root, Bytes: r.Bytes}, err
+}
+
+// LoadMemory implements node.Volume.
+func (v volumeClient) LoadMemory(ctx context.Context, root model.Root, dir string, machine model.Machine) (node.LoadedMemory, error) {
+	r, err := v.c.LoadMemory(ctx, protocol.LoadMemoryRequest{Root: root, Dir: dir, Machine: machine})
+	var damaged *protocol.DamagedError
+	if errors.As(err, &damaged) {
+		err = fmt.Errorf("%w: %w", err, node.ErrDamaged)
+	}
+	return node.LoadedMemory{Bytes: r.Bytes, Taken: r.Taken}, err
+}
+
 // Committed implements node.Volume.
 func (v volumeClient) Committed(ctx context.Context, root model.Root) error {
 	return v.c.Committed(ctx, root)

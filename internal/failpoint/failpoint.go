@@ -11,7 +11,8 @@ package failpoint
 // Step is one place at which a fault can be injected.
 type Step string
 
-// The steps of create, flush and stop, in the order in which they are reached.
+// The steps of create, flush, stop, hibernate and resume, in the order in which
+// they are reached.
 // The fault test enumerates Steps × processes and fails on one without a case.
 const (
 	CreateCommitted  Step = "create.committed"  // server: the workspace is in the ledger
@@ -36,6 +37,14 @@ const (
 	StopSaved        Step = "stop.saved"        // node: the last commit is acknowledged
 	StopReported     Step = "stop.reported"     // server: ended is in the ledger
 	StopCleaned      Step = "stop.cleaned"      // node: everything local is removed
+
+	HibernatePaused    Step = "hibernate.paused"    // node: the guest stands still
+	HibernateMemory    Step = "hibernate.memory"    // node: its memory is in local files, the disk not sealed
+	HibernateCaptured  Step = "hibernate.captured"  // node: memory and disk are taken, nothing is stored
+	HibernateUploaded  Step = "hibernate.uploaded"  // node: both are stored, about to commit
+	HibernateCommitted Step = "hibernate.committed" // node: the commit is acknowledged, the guest is there still
+	ResumeLoaded       Step = "resume.loaded"       // node: the memory is in local files
+	ResumeRestored     Step = "resume.restored"     // node: the sandbox has been restored, nothing is noted
 )
 
 // Steps lists every step, in the order above.
@@ -44,5 +53,6 @@ func Steps() []Step {
 		CreateCommitted, CreatePlaced, CreateAccepted, CreateVolume, CreateMounted, CreateGuest, CreateAttached,
 		FlushIntent, FlushFrozen, FlushSealed, FlushBlocks, FlushRoot, FlushUncommitted, FlushCommitted, FlushDropped,
 		StopRecorded, StopAccepted, StopGuestEnded, StopUnmounted, StopSaved, StopReported, StopCleaned,
+		HibernatePaused, HibernateMemory, HibernateCaptured, HibernateUploaded, HibernateCommitted, ResumeLoaded, ResumeRestored,
 	}
 }

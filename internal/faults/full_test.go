@@ -135,7 +135,7 @@ func TestFull_Store(t *testing.T) {
 	}
 	told(api.WorkspaceRunning)
 	w.write("one", "c")
-	if _, err := w.client.StopWorkspace(t.Context(), "one"); err != nil {
+	if _, err := w.client.StopWorkspace(t.Context(), "one", api.StopWorkspaceRequest{}); err != nil {
 		t.Fatal(err)
 	}
 	told(api.WorkspaceStopping)

@@ -93,7 +93,7 @@ func (k *kill) run() {
 	})
 	k.write("one", "b")
 	k.part("stop", api.WorkspaceStopped, func() error {
-		_, err := k.client.StopWorkspace(ctx, "one")
+		_, err := k.client.StopWorkspace(ctx, "one", api.StopWorkspaceRequest{Cold: true})
 		return err
 	})
 	if !k.fired {

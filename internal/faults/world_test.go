@@ -283,7 +283,7 @@ func (w *world) startAgain(name string) api.Workspace {
 // stop wants the workspace stopped, with nothing unsaved.
 func (w *world) stop(name string) api.Workspace {
 	w.t.Helper()
-	if _, err := w.client.StopWorkspace(w.t.Context(), name); err != nil {
+	if _, err := w.client.StopWorkspace(w.t.Context(), name, api.StopWorkspaceRequest{Cold: true}); err != nil {
 		w.t.Fatal(err)
 	}
 	ws := w.until(name, api.WorkspaceStopped)

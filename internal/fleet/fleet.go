@@ -23,6 +23,8 @@ type Candidate struct {
 	Used   model.Capacity
 	Live   int  // instances
 	Silent bool // its last sign of life is too old
+	// Machine is the fingerprint of the host: whose memory it can restore.
+	Machine string
 }
 
 // Need is what an instance asks of a node.
@@ -30,10 +32,14 @@ type Need struct {
 	Region  model.RegionID
 	Shape   model.Shape
 	Drivers []model.DriverName // in order of preference
+	// Machine, unless "", is preferred: there the guest goes on from its memory,
+	// elsewhere it boots.
+	Machine string
 }
 
 // Choose returns the node for n: of those that answer, match and have the
-// headroom, the one with the most memory free, by the most preferred driver.
+// headroom, one that can restore the instance's memory, then the one with the
+// most memory free, by the most preferred driver.
 // The refusal names what was missing everywhere:
 // errs.Unavailable (no node answers), errs.Unsupported (no node has such a
 // driver), errs.Invalid (no node could ever hold it), errs.Exhausted (full now).
@@ -47,7 +53,7 @@ func Choose(cs []Candidate, n Need) (model.NodeID, error) {
 			if c.Silent || c.Node.Region != n.Region || c.Node.Driver != d || !fits(c, n.Shape) {
 				continue
 			}
-			if best < 0 || free(c) > free(cs[best]) {
+			if best < 0 || n.prefers(c, cs[best]) {
 				best = i
 			}
 		}
@@ -56,6 +62,14 @@ func Choose(cs []Candidate, n Need) (model.NodeID, error) {
 		}
 	}
 	return "", full(cs, n)
+}
+
+// prefers reports whether a is the better of two nodes that will do.
+func (n Need) prefers(a, b Candidate) bool {
+	if n.Machine != "" && (a.Machine == n.Machine) != (b.Machine == n.Machine) {
+		return a.Machine == n.Machine
+	}
+	return free(a) > free(b)
 }
 
 func free(c Candidate) int64 { return c.Node.Capacity.Memory - c.Used.Memory }

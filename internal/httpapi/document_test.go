@@ -65,7 +65,7 @@ func TestDocument_HasTheFieldsOfTheTypes(t *testing.T) {
 		"Instance": api.Instance{}, "Workspace": api.Workspace{}, "Attachment": api.Attachment{}, "Progress": api.Progress{}, "Snapshot": api.Snapshot{},
 		"Generation": api.Generation{}, "Image": api.Image{}, "Node": api.Node{}, "RemovedNode": api.RemovedNode{}, "LostInstance": api.LostInstance{}, "Tier": api.Tier{}, "Token": api.Token{}, "CreatedToken": api.CreatedToken{}, "Event": api.Event{},
 		"CreateWorkspaceRequest": api.CreateWorkspaceRequest{}, "UpdateWorkspaceRequest": api.UpdateWorkspaceRequest{}, "StartWorkspaceRequest": api.StartWorkspaceRequest{},
-		"ForkWorkspaceRequest": api.ForkWorkspaceRequest{}, "AttachImagesRequest": api.AttachImagesRequest{}, "CreateTokenRequest": api.CreateTokenRequest{},
+		"ForkWorkspaceRequest": api.ForkWorkspaceRequest{}, "StopWorkspaceRequest": api.StopWorkspaceRequest{}, "NextResume": api.NextResume{}, "CommitMemory": api.CommitMemory{}, "AttachImagesRequest": api.AttachImagesRequest{}, "CreateTokenRequest": api.CreateTokenRequest{},
 		"SyncRequest": api.SyncRequest{}, "ObservedInstance": api.ObservedInstance{}, "SyncResponse": api.SyncResponse{}, "DesiredInstance": api.DesiredInstance{},
 		"Projection": api.Projection{}, "Gateway": api.Gateway{}, "DomainKey": model.DomainKey{}, "BeginFlushRequest": api.BeginFlushRequest{}, "BeginFlushResponse": api.BeginFlushResponse{},
 		"CommitFlushRequest": api.CommitFlushRequest{}, "CommitFlushResponse": api.CommitFlushResponse{}, "CommitGenerationRequest": api.CommitGenerationRequest{},

@@ -66,7 +66,7 @@ func TestReal_FitsTheDocument(t *testing.T) {
 	must[api.Attachment](t)(c.Attach(ctx, "demo"))
 	wantKind(t, c.DeleteWorkspace(ctx, "demo", false), errs.Conflict)
 
-	must[api.Workspace](t)(c.StopWorkspace(ctx, "demo"))
+	must[api.Workspace](t)(c.StopWorkspace(ctx, "demo", api.StopWorkspaceRequest{}))
 	see(model.StateStopping, model.CauseNone)
 	flush := must[api.BeginFlushResponse](t)(node.BeginFlush(ctx, api.BeginFlushRequest{Node: sync.Node, Instance: in.ID, Epoch: in.Epoch, Base: in.Root}))
 	must[api.CommitFlushResponse](t)(node.CommitFlush(ctx, api.CommitFlushRequest{

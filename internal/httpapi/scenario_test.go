@@ -82,7 +82,7 @@ func workspaceScenario(ctx context.Context, t *testing.T, c *api.Client) {
 		t.Errorf("renamed to %s %s", renamed.ID, renamed.Name)
 	}
 	wantKind(t, c.DeleteWorkspace(ctx, "demo", false), errs.Conflict)
-	must[api.Workspace](t)(c.StopWorkspace(ctx, "demo"))
+	must[api.Workspace](t)(c.StopWorkspace(ctx, "demo", api.StopWorkspaceRequest{}))
 	check(t, c.Progress(ctx, "demo", api.UntilSettled, func(api.Progress) error { return nil }))
 	snaps := must[[]api.Snapshot](t)(c.Snapshots(ctx, "demo"))
 	if len(snaps) != 1 || snaps[0].Seq != 1 {

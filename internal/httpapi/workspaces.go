@@ -70,7 +70,11 @@ func (h *Handler) startWorkspace(x *exchange) error {
 }
 
 func (h *Handler) stopWorkspace(x *exchange) error {
-	ws, err := h.cfg.Service.StopWorkspace(x.r.Context(), x.who, x.ref())
+	req, err := optionalBody[api.StopWorkspaceRequest](x)
+	if err != nil {
+		return err
+	}
+	ws, err := h.cfg.Service.StopWorkspace(x.r.Context(), x.who, x.ref(), req)
 	return answer(x, http.StatusAccepted, ws, err)
 }
 

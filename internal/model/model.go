@@ -69,6 +69,9 @@ type Tier struct {
 	Drivers []DriverName
 	Classes []Class // empty: every class
 	Max     int     // live instances at once; 0: no ceiling
+	// MemoryKeep is how long memory images are kept: 0 is the class's window,
+	// KeepNothing none.
+	MemoryKeep time.Duration
 }
 
 // Node is the billet agent on a host, as the control plane last saw it.
@@ -103,6 +106,9 @@ const (
 	DesiredStopped    Desired = "stopped"
 	DesiredDeleted    Desired = "deleted"
 )
+
+// KeepNothing is a decay window of none: memory is not kept at all.
+const KeepNothing time.Duration = -1
 
 // Workspace is a durable artefact: state and a pointer to its newest snapshot.
 // It has no host (seed 002, decision 1).

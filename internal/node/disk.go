@@ -44,6 +44,16 @@ type record struct {
 	// MountNS is the mount namespace that the guest was started in. A volume in
 	// another one is not the volume under this guest.
 	MountNS string `json:"mount_ns,omitempty"`
+	// Paused: the guest was paused to take its memory, and goes on as soon as
+	// somebody sees that.
+	Paused bool `json:"paused,omitempty"`
+	// Woken: a guest may have run from the memory of its snapshot. Restored: the
+	// present one does.
+	Woken    bool `json:"woken,omitempty"`
+	Restored bool `json:"restored,omitempty"`
+	// Cold says why the guest is not started from the memory of its snapshot,
+	// "" as long as it may be.
+	Cold string `json:"cold,omitempty"`
 	// Lost counts volume processes that died under this instance.
 	Lost int `json:"lost,omitempty"`
 }

@@ -155,6 +155,19 @@ func (v volumeView) Seal(ctx context.Context) (clean bool, err error) {
 // Upload implements Volume.
 func (v volumeView) Upload(ctx context.Context, up Upload) (out Uploaded, err error) {
 	w := v.l.w
+	w.mu.Lock()
+	var free <-chan struct{}
+	if w.stall != nil {
+		free = w.stall()
+	}
+	w.mu.Unlock()
+	if free != nil {
+		select {
+		case <-free:
+		case <-ctx.Done():
+			return out, context.Cause(ctx)
+		}
+	}
 	err = v.call(ctx, "Upload", func() error {
 		v.f.uploads++
 		content := slices.Concat(w.objects[v.f.root], v.f.sealed)

@@ -28,7 +28,7 @@ func (s *supervisor) save(ctx context.Context) error {
 			return err
 		}
 	}
-	s.publish(func() { s.saved, s.flush = began, "" })
+	s.publish(func() { s.saved, s.trouble = began, "" })
 	return nil
 }
 
@@ -54,7 +54,8 @@ func (s *supervisor) tryUpload(ctx context.Context) (refused bool, err error) {
 	if err := s.readStatus(ctx); err != nil {
 		return false, err
 	}
-	d, base, pending := s.desired(), s.status.Root, s.status.Pending
+	st := s.volumeStatus()
+	d, base, pending := s.desired(), st.Root, st.Pending
 	intent, err := s.node.cfg.Plane.BeginFlush(ctx, api.BeginFlushRequest{Node: s.node.id, Instance: d.ID, Epoch: d.Epoch, Base: base, Pending: pending})
 	if err != nil {
 		return false, err
@@ -107,6 +108,7 @@ func (s *supervisor) wind(ctx context.Context, grace time.Duration, exit driver.
 		return err
 	}
 	failpoint.Reach(failpoint.StopGuestEnded)
+	s.awaitFlush(ctx)
 	switch {
 	case !s.written():
 		// Nor is it opened: a disk that could not be is why the guest never
@@ -139,7 +141,7 @@ func (s *supervisor) written() bool {
 func (s *supervisor) end(exit driver.Exit) error {
 	err := s.update(func() {
 		s.rec.Ended, s.rec.Cause, s.rec.Detail = true, exit.Cause, exit.Detail
-		s.state, s.flush = model.StateEnded, ""
+		s.state, s.trouble = model.StateEnded, ""
 	})
 	s.log.Info("instance ended", "cause", exit.Cause)
 	return err
@@ -148,6 +150,11 @@ func (s *supervisor) end(exit driver.Exit) error {
 // endGuest proves the guest gone.
 func (s *supervisor) endGuest(ctx context.Context, grace time.Duration) error {
 	s.stopWaiting()
+	if !s.guest.TryLock() { // a flush has it paused, and gives up
+		s.flight.stop()
+		s.guest.Lock()
+	}
+	defer s.guest.Unlock()
 	if err := s.node.cfg.Driver.Stop(ctx, s.ref(), grace); err != nil {
 		return err
 	}
@@ -198,11 +205,11 @@ func (s *supervisor) saveAll(ctx context.Context) error {
 		if err := s.readStatus(ctx); err != nil {
 			return err
 		}
-		if s.status.UnsavedBytes == 0 && !s.status.Sealed {
+		if st := s.volumeStatus(); st.UnsavedBytes == 0 && !st.Sealed {
 			return nil
 		}
 	}
-	return errs.New(errs.Internal, "%d bytes are still unsaved after %d flushes of an unmounted disk", s.status.UnsavedBytes, lastFlushes)
+	return errs.New(errs.Internal, "%d bytes are still unsaved after %d flushes of an unmounted disk", s.volumeStatus().UnsavedBytes, lastFlushes)
 }
 
 // volumeTrouble lets go of a volume process that no longer answers, so that
@@ -270,6 +277,7 @@ func (s *supervisor) drop(ctx context.Context) error {
 	if err := s.endGuest(ctx, 0); err != nil {
 		return err
 	}
+	s.cancelFlush()
 	s.vol = nil
 	return s.node.cfg.Volumes.Clear(ctx, s.volumeDir())
 }
@@ -300,7 +308,7 @@ func (s *supervisor) destroy(ctx context.Context) error {
 		return err
 	}
 	// The record last: without it nobody would remove the rest.
-	for _, dir := range []string{s.volumeDir(), s.sideDir(), s.ref().Dir, s.dir} {
+	for _, dir := range []string{s.volumeDir(), s.memoryDir(), s.sideDir(), s.ref().Dir, s.dir} {
 		if err := os.RemoveAll(dir); err != nil {
 			return errs.Wrap(errs.Internal, err, "remove the instance's directory")
 		}

@@ -2,8 +2,10 @@ package node
 
 import (
 	"context"
+	"encoding/json"
 	"io"
 	"net"
+	"net/http"
 	"path/filepath"
 	"time"
 
@@ -11,6 +13,7 @@ import (
 
 	"github.com/billethq/billet/internal/driver"
 	"github.com/billethq/billet/internal/errs"
+	"github.com/billethq/billet/internal/guest"
 	"github.com/billethq/billet/internal/guest/guestpath"
 	"github.com/billethq/billet/internal/model"
 )
@@ -18,6 +21,8 @@ import (
 // fakeGuest is a guest in memory, which outlives the node that started it.
 type fakeGuest struct {
 	running bool
+	paused  bool
+	ram     string // what its memory holds
 	exit    driver.Exit
 	ended   chan struct{}
 	ns      string // of the volume process it stands on
@@ -27,6 +32,8 @@ type fakeGuest struct {
 	stops   []time.Duration
 	onStart func() error // refuses a start
 	onStop  func() error // refuses a stop
+
+	onCheckpoint, onRestore func() error // refuse those
 }
 
 // guest returns the guest of an instance; the caller holds mu.
@@ -48,8 +55,13 @@ func (v driverView) Probe(context.Context) (driver.Boundary, error) { return dri
 
 // Start implements driver.Driver.
 func (v driverView) Start(ctx context.Context, spec driver.Spec) error {
+	return v.start(ctx, "Start", spec, func() (string, error) { return "", nil })
+}
+
+// start brings the guest up with what memory gives for its own.
+func (v driverView) start(ctx context.Context, call string, spec driver.Spec, memory func() (string, error)) error {
 	w := v.l.w
-	return v.l.call(ctx, "Start", func() error {
+	return v.l.call(ctx, call, func() error {
 		g, vol := w.guest(spec.ID), w.volumes[spec.ID]
 		if g.onStart != nil {
 			if err := g.onStart(); err != nil {
@@ -65,7 +77,12 @@ func (v driverView) Start(ctx context.Context, spec driver.Spec) error {
 		if g.there {
 			w.violate("start over the remains of a guest")
 		}
+		ram, err := memory()
+		if err != nil {
+			return err
+		}
 		g.running, g.there, g.ns, g.exit, g.ended = true, true, spec.MountNS, driver.Exit{}, make(chan struct{})
+		g.ram, g.paused = ram, false
 		g.starts++
 		if !g.mute {
 			id, ended := spec.ID, g.ended
@@ -89,15 +106,13 @@ func (w *world) agent(id model.InstanceID, ended <-chan struct{}) {
 		if err != nil {
 			continue
 		}
-		s, err := yamux.Server(conn, &yamux.Config{
-			AcceptBacklog: 8, MaxStreamWindowSize: 256 << 10, ConnectionWriteTimeout: time.Second,
-			StreamOpenTimeout: time.Second, StreamCloseTimeout: time.Second, LogOutput: io.Discard,
-		})
+		cfg := yamux.DefaultConfig()
+		cfg.LogOutput = io.Discard
+		s, err := yamux.Server(conn, cfg)
 		if err != nil {
-			_ = conn.Close()
-			continue
+			panic(err) // our own configuration
 		}
-		go echo(s)
+		go w.serveAgent(s)
 		select {
 		case <-ended:
 		case <-s.CloseChan():
@@ -106,18 +121,14 @@ func (w *world) agent(id model.InstanceID, ended <-chan struct{}) {
 	}
 }
 
-// echo answers each stream with its own bytes, until the session ends.
-func echo(s *yamux.Session) {
-	for {
-		c, err := s.Accept()
-		if err != nil {
-			return
-		}
-		go func() {
-			_, _ = io.Copy(c, c)
-			_ = c.Close()
-		}()
-	}
+// serveAgent answers what a node asks a guest, until the session ends.
+func (w *world) serveAgent(s *yamux.Session) {
+	mux := http.NewServeMux()
+	mux.HandleFunc("POST "+guest.SyncPath, func(r http.ResponseWriter, _ *http.Request) { r.WriteHeader(http.StatusNoContent) })
+	mux.HandleFunc("POST "+guest.ResumedPath, func(r http.ResponseWriter, _ *http.Request) {
+		_ = json.NewEncoder(r).Encode(guest.ResumeReport{Now: time.Now()})
+	})
+	_ = http.Serve(s, mux)
 }
 
 // Inspect implements driver.Driver.

@@ -7,6 +7,7 @@
 package node
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
 	"maps"
@@ -34,6 +35,7 @@ type Config struct {
 	Images      ImageBuilder
 	GuestBinary string // host path of billet-guest
 	Capacity    model.Capacity
+	Machine     model.Machine // what memory images of this host are bound to
 	Clock       clock.Clock
 	Log         *slog.Logger
 }
@@ -192,18 +194,8 @@ func (n *Node) observed() []api.ObservedInstance {
 	for _, s := range all {
 		out = append(out, s.observed())
 	}
-	slices.SortFunc(out, func(a, b api.ObservedInstance) int { return compare(a.ID, b.ID) })
+	slices.SortFunc(out, func(a, b api.ObservedInstance) int { return cmp.Compare(a.ID, b.ID) })
 	return out
-}
-
-func compare(a, b model.InstanceID) int {
-	if a < b {
-		return -1
-	}
-	if a > b {
-		return 1
-	}
-	return 0
 }
 
 // projection returns the newest policy.

@@ -13,12 +13,13 @@ import (
 
 // instance is what the fake control plane records of one.
 type instance struct {
-	want  api.DesiredInstance
-	live  bool
-	cause model.Cause
-	seq   model.Seq
-	head  model.Root
-	ended int // how often the report ended was the first
+	want   api.DesiredInstance
+	live   bool
+	cause  model.Cause
+	seq    model.Seq
+	head   model.Root
+	ended  int        // how often the report ended was the first
+	memory model.Root // taken at head
 }
 
 // plane is a control plane in memory that can be scripted to misbehave. The
@@ -116,7 +117,7 @@ func (p *plane) answer(req api.SyncRequest) api.SyncResponse {
 	for _, in := range p.instances {
 		if in.live {
 			d := in.want
-			d.Root, d.Seq = in.head, in.seq
+			d.Root, d.Seq, d.Memory = in.head, in.seq, in.memory
 			resp.Instances = append(resp.Instances, d)
 		}
 	}
@@ -192,7 +193,7 @@ func (v planeView) CommitFlush(ctx context.Context, req api.CommitFlushRequest) 
 		switch {
 		case err != nil:
 			return err
-		case in.head == req.Root:
+		case in.head == req.Root && in.seq == req.Seq:
 			return after // repeated
 		case in.head != req.Base:
 			return errs.New(errs.Stale, "the head is %s", in.head.Short())
@@ -202,7 +203,13 @@ func (v planeView) CommitFlush(ctx context.Context, req api.CommitFlushRequest) 
 			w.violate("a head that is not stored")
 		}
 		delete(p.intents, req.Intent)
-		in.head, in.seq = req.Root, req.Seq
+		in.head, in.seq, in.memory = req.Root, req.Seq, ""
+		if req.Memory != nil {
+			in.memory = req.Memory.Root
+			if w.memories[in.memory].disk != req.Root {
+				w.violate("memory committed with another disk")
+			}
+		}
 		p.generation++
 		p.commits = append(p.commits, req)
 		return after
@@ -247,7 +254,7 @@ func (w *world) want(id model.InstanceID, d model.InstanceDesired) {
 // askFlush asks for a flush of what has been written until now.
 func (w *world) askFlush(id model.InstanceID) {
 	w.change(func() {
-		w.plane.instances[id].want.FlushAfter = time.Now().UTC()
+		w.plane.instances[id].want.Flush++
 		w.plane.generation++
 	})
 }

@@ -6,7 +6,6 @@ import (
 	"path/filepath"
 	"time"
 
-	"github.com/billethq/billet/internal/clock"
 	"github.com/billethq/billet/internal/driver"
 	"github.com/billethq/billet/internal/errs"
 	"github.com/billethq/billet/internal/failpoint"
@@ -20,73 +19,44 @@ const (
 	attachTimeout = 60 * time.Second
 	// statusEvery is how stale the report of unsaved bytes may be.
 	statusEvery = 2 * time.Second
-	// maxLost volume processes may die under one instance: after that
-	// something kills them all, and going on would only loop.
-	maxLost = 3
 )
 
 // keepRunning brings the guest up and watches it, until something else is
 // desired or it has ended.
 func (s *supervisor) keepRunning(ctx context.Context) error {
-	if err := s.prepare(); err != nil {
+	up, err := s.bringUp(ctx)
+	if err != nil || !up {
 		return err
-	}
-	if s.lostTooOften() {
-		return s.finish(ctx, driver.Exit{Cause: model.CauseVolumeLost, Detail: "the volume process died again and again"})
-	}
-	if s.losing() {
-		return s.volumeLost(ctx) // an earlier node died while it did that
-	}
-	if err := s.openVolume(ctx); err != nil {
-		return s.startFailed(ctx, "volume", err)
-	}
-	if s.otherVolume() {
-		return s.volumeLost(ctx) // its process died while no node was there
-	}
-	if err := s.listen(); err != nil {
-		return err
-	}
-	up, err := s.ensureGuest(ctx)
-	if err != nil {
-		return s.startFailed(ctx, "guest", err)
-	}
-	if !up {
-		return nil // it had ended: finish has been done
 	}
 	return s.watch(ctx)
 }
 
-func (s *supervisor) lostTooOften() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.rec.Lost > maxLost
-}
-
-// losing reports a volumeLost that has not come to its end.
-func (s *supervisor) losing() bool {
-	lost := s.lastPhase() == phaseLost
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return lost && s.rec.Started
-}
-
-// startedIn is the mount namespace in which a guest may be up, "" when none
-// can be: none was started, or the host has booted since.
-func (s *supervisor) startedIn() string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.rec.BootID != s.node.bootID {
-		return ""
+// bringUp starts what is missing of volume, link and guest, and adopts what is
+// there. up says that the guest is; when it is not, and there is no error, what
+// there was to do about that has been done.
+func (s *supervisor) bringUp(ctx context.Context) (up bool, err error) {
+	if err := s.prepare(); err != nil {
+		return false, err
 	}
-	return s.rec.MountNS
-}
-
-// otherVolume reports that the volume is not the one the guest was started on:
-// what runs, runs on a dead disk, and what ended may have ended for that.
-func (s *supervisor) otherVolume() bool {
-	_, ns := s.vol.Mount()
-	in := s.startedIn()
-	return in != "" && in != ns
+	if s.lostTooOften() {
+		return false, s.finish(ctx, driver.Exit{Cause: model.CauseVolumeLost, Detail: "the volume process died again and again"})
+	}
+	if s.losing() {
+		return false, s.volumeLost(ctx) // an earlier node died while it did that
+	}
+	if err := s.openVolume(ctx); err != nil {
+		return false, s.startFailed(ctx, "volume", err)
+	}
+	if s.otherVolume() {
+		return false, s.volumeLost(ctx) // its process died while no node was there
+	}
+	if err := s.listen(); err != nil {
+		return false, err
+	}
+	if up, err = s.ensureGuest(ctx); err != nil {
+		return false, s.startFailed(ctx, "guest", err)
+	}
+	return up, nil
 }
 
 // openVolume adopts or starts the volume process.
@@ -132,6 +102,13 @@ func (s *supervisor) readStatus(ctx context.Context) error {
 	return nil
 }
 
+// volumeStatus is the newest that was read.
+func (s *supervisor) volumeStatus() VolumeStatus {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.status
+}
+
 // listen makes the agent's socket. It comes before the guest, which dials it
 // as soon as it is up.
 func (s *supervisor) listen() error {
@@ -162,7 +139,7 @@ func (s *supervisor) ensureGuest(ctx context.Context) (up bool, err error) {
 	s.mu.Unlock()
 	switch {
 	case st.State == driver.Running && started:
-		return true, nil
+		return true, s.unpause(ctx)
 	case boot != s.node.bootID:
 		return false, s.finish(ctx, driver.Exit{Cause: model.CauseHostRebooted, Detail: "the host has booted anew"})
 	case started:
@@ -191,7 +168,7 @@ func (s *supervisor) startGuest(ctx context.Context, found driver.State) error {
 	if err := s.update(func() { s.rec.MountNS = ns }); err != nil {
 		return err
 	}
-	err := s.node.cfg.Driver.Start(ctx, driver.Spec{
+	how, err := s.wake(ctx, driver.Spec{
 		Ref: s.ref(), RootFS: rootfs, MountNS: ns, SideDir: s.sideDir(), GuestBinary: s.node.cfg.GuestBinary,
 		Hostname: d.Name, Shape: d.Shape,
 		Labels: map[string]string{"billet.instance": string(d.ID), "billet.subject": string(d.Subject)},
@@ -200,257 +177,8 @@ func (s *supervisor) startGuest(ctx context.Context, found driver.State) error {
 		return err
 	}
 	failpoint.Reach(failpoint.CreateGuest)
-	s.reach(phaseGuest, model.StateStarting)
+	s.reachWith(phaseGuest, how, model.StateStarting)
 	return nil
-}
-
-// guestWait watches a guest and its volume from goroutines of their own.
-type guestWait struct {
-	stop  context.CancelFunc
-	exit  chan driver.Exit
-	fault chan Fault
-	done  chan struct{}
-}
-
-func (s *supervisor) startWaiting(ctx context.Context) *guestWait {
-	if s.waits != nil {
-		return s.waits
-	}
-	ctx, stop := context.WithCancel(ctx)
-	w := &guestWait{stop: stop, exit: make(chan driver.Exit, 1), fault: make(chan Fault, 1), done: make(chan struct{})}
-	s.waits = w
-	vol, ref := s.vol, s.ref()
-	exitDone := make(chan struct{})
-	go func() {
-		defer close(exitDone)
-		waitFor(ctx, w.exit, func() (driver.Exit, error) { return s.node.cfg.Driver.Wait(ctx, ref) })
-	}()
-	go func() {
-		defer close(w.done)
-		waitFor(ctx, w.fault, func() (Fault, error) { return vol.Fault(ctx) })
-		<-exitDone
-	}()
-	return w
-}
-
-// waitFor delivers the first result of fn, trying again while it fails.
-func waitFor[T any](ctx context.Context, out chan<- T, fn func() (T, error)) {
-	for ctx.Err() == nil {
-		v, err := fn()
-		if err == nil {
-			out <- v
-			return
-		}
-		if clock.Sleep(ctx, clock.Jitter(retryMin)) != nil {
-			return
-		}
-	}
-}
-
-func (s *supervisor) stopWaiting() {
-	if s.waits == nil {
-		return
-	}
-	s.waits.stop()
-	<-s.waits.done
-	s.waits = nil
-}
-
-// watch waits for the agent, then for whatever comes first: another wish, the
-// guest's end, a fault of the volume, the time of a flush.
-func (s *supervisor) watch(ctx context.Context) error {
-	w := s.startWaiting(ctx)
-	attached := s.link.Attached()
-	deadline := time.NewTimer(s.node.attachWithin)
-	defer deadline.Stop()
-	if s.lastPhase() == phaseAttached {
-		deadline.Stop() // adopted: it has called before, and no timer ends what works
-	}
-	status := time.NewTicker(statusEvery)
-	defer status.Stop()
-	s.flushes = time.NewTimer(s.untilFlush())
-	defer s.flushes.Stop()
-	for !s.over() { // a flush may find that the instance has been overtaken
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-attached:
-			attached = nil
-			deadline.Stop()
-			failpoint.Reach(failpoint.CreateAttached)
-			s.up()
-			if err := s.flushIfAsked(ctx); err != nil {
-				return err
-			}
-		case <-deadline.C:
-			return s.finish(ctx, driver.Exit{Cause: model.CauseStartFailed, Detail: "the guest agent has not called within " + s.node.attachWithin.String()})
-		case exit := <-w.exit:
-			return s.guestEnded(ctx, exit)
-		case f := <-w.fault:
-			return s.faulted(ctx, f)
-		case <-s.changed:
-			if s.desired().Desired != model.InstanceRun {
-				return nil
-			}
-			if err := s.flushIfAsked(ctx); err != nil {
-				return err
-			}
-		case <-status.C:
-			if err := s.readStatus(ctx); err != nil {
-				s.log.Warn("volume status", "err", err)
-			}
-			if f := s.grave(); f != nil {
-				return s.faulted(ctx, *f)
-			}
-		case <-s.flushes.C:
-			if err := s.flushNow(ctx); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
-}
-
-// over reports whether the instance has ended.
-func (s *supervisor) over() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.rec.Ended
-}
-
-// grave returns a fault under which a guest must not go on.
-func (s *supervisor) grave() *Fault {
-	for _, f := range s.status.Faults {
-		if f.Kind != FaultCorrupt {
-			return &f
-		}
-	}
-	return nil
-}
-
-// up publishes that the guest can be entered; why that took several tries is
-// history.
-func (s *supervisor) up() {
-	s.publish(func() {
-		s.flush = ""
-		if len(s.status.Faults) == 0 {
-			s.rec.Detail = ""
-		}
-	})
-	if s.lastPhase() == phaseAttached { // an adopted guest, or an agent that dialled again
-		s.publish(func() { s.state = model.StateRunning })
-		return
-	}
-	s.reach(phaseAttached, model.StateRunning)
-}
-
-// untilFlush is the time between two flushes.
-func (s *supervisor) untilFlush() time.Duration {
-	every := s.node.projection().FlushEvery
-	if every <= 0 {
-		every = 5 * time.Minute // seed 002, decision 2
-	}
-	return clock.Jitter(every)
-}
-
-// flushIfAsked flushes when somebody wants to build on what was written until
-// now.
-func (s *supervisor) flushIfAsked(ctx context.Context) error {
-	if !s.asked() {
-		return nil
-	}
-	return s.flushNow(ctx)
-}
-
-// asked reports whether somebody waits for a flush.
-func (s *supervisor) asked() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return !s.rec.Desired.FlushAfter.IsZero() && s.saved.Before(s.rec.Desired.FlushAfter)
-}
-
-// flushNow makes one flush. That it failed is reported and no reason to end
-// anything; that the instance has been overtaken is.
-func (s *supervisor) flushNow(ctx context.Context) error {
-	err := s.save(ctx)
-	if errs.Is(err, errs.Stale) {
-		return s.overtaken(ctx, err)
-	}
-	if err != nil {
-		s.log.Warn("flush failed", "err", err)
-		s.publish(func() { s.flush = err.Error() })
-		s.flushSoon()
-		return nil
-	}
-	if s.asked() { // asked by a clock that is ahead of ours
-		s.flushSoon()
-	} else {
-		s.flushWait = retryMin
-		s.flushes.Reset(s.untilFlush())
-	}
-	return s.readStatus(ctx)
-}
-
-// flushSoon has the flush done again: the next by the timer may be far, and
-// somebody may wait for it.
-func (s *supervisor) flushSoon() {
-	s.flushes.Reset(clock.Jitter(s.flushWait))
-	s.flushWait = min(2*s.flushWait, retryMax)
-}
-
-// guestEnded decides whether the guest ended by itself or because its disk
-// went away under it.
-func (s *supervisor) guestEnded(ctx context.Context, exit driver.Exit) error {
-	if _, err := s.vol.Status(ctx); err != nil {
-		if ctx.Err() != nil {
-			return nil // the node ends: that says nothing of the volume
-		}
-		return s.volumeLost(ctx)
-	}
-	return s.finish(ctx, exit)
-}
-
-// faulted acts on a fault of the volume. A guest is never left on a disk that
-// has become read-only (storage.md, front-ends).
-func (s *supervisor) faulted(ctx context.Context, f Fault) error {
-	s.log.Error("volume fault", "kind", f.Kind, "detail", f.Detail)
-	switch f.Kind {
-	case FaultGone:
-		return s.volumeLost(ctx)
-	case FaultDiskFull:
-		return s.finish(ctx, driver.Exit{Cause: model.CauseDiskFull, Detail: f.Detail})
-	case FaultCorrupt, FaultReadOnly:
-	}
-	return s.finish(ctx, driver.Exit{Cause: s.readOnlyCause(), Detail: f.Detail})
-}
-
-// readOnlyCause says why a file system went read-only: by what came before it.
-func (s *supervisor) readOnlyCause() model.Cause {
-	for _, f := range s.status.Faults {
-		if f.Kind == FaultDiskFull {
-			return model.CauseDiskFull
-		}
-	}
-	return model.CauseVolumeCorrupt
-}
-
-// volumeLost ends the guest at once and has the overlay opened again: the
-// next round starts the guest cold, under the same epoch.
-func (s *supervisor) volumeLost(ctx context.Context) error {
-	if s.lastPhase() != phaseLost {
-		s.reach(phaseLost, model.StateStarting)
-	}
-	if err := s.endGuest(ctx, 0); err != nil {
-		return err
-	}
-	s.vol = nil
-	if err := s.node.cfg.Volumes.Clear(ctx, s.volumeDir()); err != nil {
-		return err
-	}
-	return s.note(func() {
-		s.rec.Started, s.rec.MountNS = false, ""
-		s.rec.Lost++
-	})
 }
 
 // startFailed tells a step that may yet work from one that never will.
@@ -467,15 +195,4 @@ func (s *supervisor) startFailed(ctx context.Context, step string, err error) er
 		return err
 	}
 	return s.finish(ctx, driver.Exit{Cause: model.CauseStartFailed, Detail: step + ": " + err.Error()})
-}
-
-// volumeDied reports whether a step of the way up failed because the volume
-// process died: after it was opened, or under a guest that an earlier node
-// started, which keeps another from being started.
-func (s *supervisor) volumeDied(ctx context.Context, err error) bool {
-	if s.vol != nil {
-		_, serr := s.vol.Status(ctx)
-		return serr != nil && ctx.Err() == nil
-	}
-	return s.startedIn() != "" && !errs.Is(err, errs.Unavailable)
 }

@@ -20,6 +20,7 @@ import (
 const (
 	phaseAccepted = "accepted"
 	phaseVolume   = "volume"
+	phaseMemory   = "memory"
 	phaseGuest    = "guest"
 	phaseAttached = "attached"
 	phaseLost     = "volume_lost"
@@ -54,6 +55,8 @@ type supervisor struct {
 	// Owned by run's goroutine.
 	vol       Volume
 	waits     *guestWait
+	guest     sync.Mutex    // held by a flush while it has the guest paused
+	flight    *flight       // the flush under way
 	flushes   *time.Timer   // while the guest is watched: the next flush
 	flushWait time.Duration // back-off of a flush that failed
 
@@ -63,7 +66,8 @@ type supervisor struct {
 	released bool // control knows that it has ended: it may be removed
 	status   VolumeStatus
 	saved    time.Time // everything written before is durable
-	flush    string    // why the newest flush failed
+	served   uint64    // the newest wish for a flush that was met
+	trouble  string    // why the newest flush or step failed
 	link     *agentlink.Link
 }
 
@@ -122,7 +126,7 @@ func (s *supervisor) observed() api.ObservedInstance {
 	return api.ObservedInstance{
 		ID: s.rec.Desired.ID, Epoch: s.rec.Desired.Epoch, State: s.state, Cause: s.rec.Cause, Detail: s.rec.Detail,
 		Phases: append([]model.Phase(nil), s.rec.Phases...), Base: s.status.Root, UnsavedBytes: s.status.UnsavedBytes,
-		DurableAt: s.saved, FlushError: s.flush,
+		DurableAt: s.saved, Flushed: s.served, FlushError: s.trouble,
 	}
 }
 
@@ -151,11 +155,14 @@ func (s *supervisor) publish(fn func()) {
 }
 
 // reach notes a phase and the state that comes with it.
-func (s *supervisor) reach(name string, st model.InstanceState) {
+func (s *supervisor) reach(name string, st model.InstanceState) { s.reachWith(name, "", st) }
+
+// reachWith is reach with what is worth knowing of the phase.
+func (s *supervisor) reachWith(name, detail string, st model.InstanceState) {
 	now := s.node.cfg.Clock.Now()
 	err := s.note(func() {
 		s.state = st
-		s.rec.Phases = append(s.rec.Phases, model.Phase{Name: name, At: now})
+		s.rec.Phases = append(s.rec.Phases, model.Phase{Name: name, At: now, Detail: detail})
 		if extra := len(s.rec.Phases) - maxPhases; extra > 0 {
 			s.rec.Phases = s.rec.Phases[extra:]
 		}
@@ -171,6 +178,7 @@ func (s *supervisor) ref() driver.Ref {
 
 func (s *supervisor) sideDir() string   { return filepath.Join(s.dir, "side") }
 func (s *supervisor) volumeDir() string { return filepath.Join(s.dir, "volume") }
+func (s *supervisor) memoryDir() string { return filepath.Join(s.dir, "memory") }
 
 // prepare makes the instance's directory and its record.
 func (s *supervisor) prepare() error {
@@ -226,7 +234,7 @@ func (s *supervisor) run(ctx context.Context) {
 			continue
 		}
 		s.log.Warn("step failed, trying again", "desired", s.desired().Desired, "err", err)
-		s.publish(func() { s.flush = err.Error() })
+		s.publish(func() { s.trouble = err.Error() })
 		timer := time.NewTimer(clock.Jitter(wait))
 		select {
 		case <-timer.C:
@@ -254,6 +262,8 @@ func (s *supervisor) round(ctx context.Context) error {
 		return s.finish(ctx, ending) // on its way down already, and for this cause
 	case d.Desired == model.InstanceStop:
 		return s.stop(ctx)
+	case d.Desired == model.InstanceHibernate:
+		return s.hibernate(ctx)
 	case d.Desired == model.InstanceRun:
 		return s.keepRunning(ctx)
 	}
@@ -272,6 +282,7 @@ func (s *supervisor) await(ctx context.Context) {
 // letGo drops what this process holds of the instance. Guest and volume run on.
 func (s *supervisor) letGo() {
 	s.stopWaiting()
+	s.cancelFlush()
 	s.mu.Lock()
 	link := s.link
 	s.link = nil

@@ -63,7 +63,7 @@ func (n *Node) syncOnce(ctx context.Context) error {
 	n.mu.Unlock()
 	req := api.SyncRequest{
 		Node: n.id, Name: n.cfg.Name, BootID: n.bootID, Version: n.cfg.Version, Driver: n.cfg.Driver.Name(),
-		Capacity: n.cfg.Capacity, Observed: n.observed(), Have: have, WaitMilli: syncWait.Milliseconds(),
+		Capacity: n.cfg.Capacity, Machine: n.cfg.Machine.Fingerprint(), Observed: n.observed(), Have: have, WaitMilli: syncWait.Milliseconds(),
 	}
 	if !held {
 		// Learn at once whether anybody is there; and what is news is told in
@@ -176,7 +176,7 @@ func reachAccepted(old, now api.SyncResponse) {
 		switch d.Desired {
 		case model.InstanceRun:
 			failpoint.Reach(failpoint.CreateAccepted)
-		case model.InstanceStop:
+		case model.InstanceStop, model.InstanceHibernate:
 			failpoint.Reach(failpoint.StopAccepted)
 		case model.InstanceDestroy, model.InstanceFence:
 		}

@@ -49,6 +49,13 @@ type Volume interface {
 	Upload(ctx context.Context, up Upload) (Uploaded, error)
 	// Committed says that root is the subject's head now.
 	Committed(ctx context.Context, root model.Root) error
+	// SaveMemory stores the memory that a driver took into dir as bound to disk,
+	// which Upload stored last or the volume stands on.
+	SaveMemory(ctx context.Context, dir string, disk model.Root, machine model.Machine, taken time.Time) (SavedMemory, error)
+	// LoadMemory writes a memory image's files into dir, an empty directory. One
+	// that is of another disk or cannot be restored on machine is
+	// errs.Unsupported, a damaged one ErrDamaged.
+	LoadMemory(ctx context.Context, root model.Root, dir string, machine model.Machine) (LoadedMemory, error)
 	// Unmount unmounts cleanly; the device stays open for Seal and Upload.
 	Unmount(ctx context.Context) error
 	// Close ends the process. It returns when everything is gone.
@@ -73,6 +80,18 @@ type Upload struct {
 	Epoch   model.Epoch
 	Seq     model.Seq
 	Started time.Time
+}
+
+// SavedMemory is a memory image in the object store that waits for its commit.
+type SavedMemory struct {
+	Root  model.Root
+	Bytes int64
+}
+
+// LoadedMemory says what was written.
+type LoadedMemory struct {
+	Bytes int64
+	Taken time.Time
 }
 
 // Uploaded is a root in the object store that waits for its commit.

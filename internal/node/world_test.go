@@ -36,6 +36,8 @@ type world struct {
 	guests     map[model.InstanceID]*fakeGuest
 	volumes    map[model.InstanceID]*fakeVolume
 	objects    map[model.Root][]string // what a root holds
+	memories   map[model.Root]fakeMemory
+	stall      func() <-chan struct{} // an upload waits for it, or for its end
 	calls      []string
 	cut        cut
 	log        io.Writer
@@ -54,6 +56,7 @@ func newWorld(t *testing.T) *world {
 	w := &world{
 		t: t, top: top, dir: filepath.Join(top, "0"), moved: make(chan struct{}),
 		guests: map[model.InstanceID]*fakeGuest{}, volumes: map[model.InstanceID]*fakeVolume{}, objects: map[model.Root][]string{},
+		memories: map[model.Root]fakeMemory{},
 	}
 	w.plane = plane{instances: map[model.InstanceID]*instance{}, generation: 1, flushEvery: time.Hour}
 	t.Cleanup(func() {

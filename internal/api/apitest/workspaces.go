@@ -147,7 +147,7 @@ func (f *Fake) StartWorkspace(_ context.Context, who model.Principal, ref string
 }
 
 // StopWorkspace implements api.Service.
-func (f *Fake) StopWorkspace(_ context.Context, who model.Principal, ref string) (api.Workspace, error) {
+func (f *Fake) StopWorkspace(_ context.Context, who model.Principal, ref string, _ api.StopWorkspaceRequest) (api.Workspace, error) {
 	return f.with("StopWorkspace", ref, func(ws *workspace) error {
 		ws.Desired = model.DesiredStopped
 		if ws.State != api.WorkspaceStopped && ws.State != api.WorkspaceFailed {

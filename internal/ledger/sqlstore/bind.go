@@ -94,10 +94,13 @@ func toJSON(v any) (string, error) {
 }
 
 // stampPhases brings the times of phases to what the ledger keeps.
+// maxPhaseDetail bounds the words about one phase: they can be a guest's.
+const maxPhaseDetail = 1 << 10
+
 func stampPhases(phases []model.Phase) []model.Phase {
 	var out []model.Phase
 	for _, p := range phases {
-		out = append(out, model.Phase{Name: text(p.Name), At: stamp(p.At)})
+		out = append(out, model.Phase{Name: text(p.Name), At: stamp(p.At), Detail: cut(text(p.Detail), maxPhaseDetail)})
 	}
 	return out
 }

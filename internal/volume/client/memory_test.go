@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -26,6 +27,7 @@ func TestVolume_MemoryIsOfOneDisk(t *testing.T) {
 
 	v := w.spawn(w.config(w.image))
 	v.write("note", []byte("before"))
+	save.Disk = model.Root("b3:" + strings.Repeat("0", 64))
 	if _, err := v.SaveMemory(w.ctx, save); !errs.Is(err, errs.Conflict) {
 		t.Errorf("memory of a disk that is not stored: got %v, want conflict", err)
 	}
@@ -35,6 +37,7 @@ func TestVolume_MemoryIsOfOneDisk(t *testing.T) {
 	w.seq++
 	up, err := v.Upload(w.ctx, w.intent(w.seq))
 	w.check(err)
+	save.Disk = up.Root
 	mem, err := v.SaveMemory(w.ctx, save)
 	w.check(err)
 	w.check(v.Committed(w.ctx, up.Root))

@@ -2,22 +2,21 @@ package device
 
 import (
 	"github.com/billethq/billet/internal/errs"
+	"github.com/billethq/billet/internal/model"
 	"github.com/billethq/billet/internal/volume"
 )
 
-// DiskRoot names the content that a memory image taken now is bound to: of the
-// root that was uploaded last and waits for its commit, or of the one the device
-// stands on when nothing that matters was written since. Before that is
-// uploaded it is errs.Conflict.
-func (d *Device) DiskRoot() (volume.Digest, error) {
+// DiskRoot names the content of a root, which a memory image taken at it is
+// bound to: the root that was uploaded last, or the one that the device stands
+// on. Of any other it is errs.Conflict.
+func (d *Device) DiskRoot(root model.Root) (volume.Digest, error) {
 	d.steps.Lock()
 	defer d.steps.Unlock()
-	s, l := d.state.Load(), d.layers.Load()
-	switch {
-	case l.sealed == nil && d.clean(l.active):
-		return l.base.DiskRoot(), nil
-	case s.Pending != nil && d.uploaded != nil && d.uploaded.Root() == s.Pending.Root:
+	if base := d.layers.Load().base; base.Root() == root {
+		return base.DiskRoot(), nil
+	}
+	if d.uploaded.Root() == root {
 		return d.uploaded.DiskRoot(), nil
 	}
-	return volume.Digest{}, errs.New(errs.Conflict, "what was written is not uploaded")
+	return volume.Digest{}, errs.New(errs.Conflict, "root %s was not uploaded here", root.Short())
 }

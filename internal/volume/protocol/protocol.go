@@ -213,10 +213,11 @@ type CommittedRequest struct {
 }
 
 // SaveMemoryRequest asks to store the memory that a driver took into Dir, all
-// of it, as bound to the disk that was uploaded last, or to the root that the
-// volume stands on when nothing has been written since.
+// of it, as bound to the content of Disk: the root that was uploaded last, or
+// the one that the volume stands on.
 type SaveMemoryRequest struct {
 	Dir     string        `json:"dir"`
+	Disk    model.Root    `json:"disk"`
 	Machine model.Machine `json:"machine"`
 	Created time.Time     `json:"created"`
 }

@@ -11,7 +11,7 @@ import (
 
 // saveMemory stores the files that a driver made of a guest's memory.
 func (s *server) saveMemory(ctx context.Context, req protocol.SaveMemoryRequest) (protocol.SaveMemoryResponse, error) {
-	disk, err := s.dev.DiskRoot()
+	disk, err := s.dev.DiskRoot(req.Disk)
 	if err != nil {
 		return protocol.SaveMemoryResponse{}, err
 	}
@@ -33,7 +33,7 @@ func (s *server) saveMemory(ctx context.Context, req protocol.SaveMemoryRequest)
 
 // loadMemory writes a memory image's files, unless they could not be restored.
 func (s *server) loadMemory(ctx context.Context, req protocol.LoadMemoryRequest) (protocol.LoadMemoryResponse, error) {
-	disk, err := s.dev.DiskRoot()
+	disk, err := s.dev.DiskRoot(s.dev.Root())
 	if err != nil {
 		return protocol.LoadMemoryResponse{}, err
 	}
