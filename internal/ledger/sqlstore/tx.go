@@ -45,21 +45,27 @@ func (s *Store) run(ctx context.Context, db *sql.DB, options *sql.TxOptions, doi
 	s.statements.Add(2) // BEGIN and COMMIT
 	begun, err := db.BeginTx(ctx, options)
 	if err != nil {
-		return fmt.Errorf("%s: %w", doing, s.classify(err))
+		return fmt.Errorf("%s: %w", doing, s.classify(ctx, err))
 	}
 	if err := fn(&tx{ctx: ctx, sql: begun, store: s, meta: m}); err != nil {
 		_ = begun.Rollback() // the error that led here is the one to report
 		return fmt.Errorf("%s: %w", doing, err)
 	}
 	if err := begun.Commit(); err != nil {
-		return fmt.Errorf("%s: %w", doing, s.classify(err))
+		return fmt.Errorf("%s: %w", doing, s.classify(ctx, err))
 	}
 	return nil
 }
 
-// classify gives an error of the database a kind and a hint.
-func (s *Store) classify(err error) error {
-	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
+// classify gives an error of the database a kind and a hint. Once the caller
+// has gone, whatever the database says is its way of saying that: a rolled back
+// transaction that is "done", an interrupt, a lost connection. Taken at its word
+// it would be logged as a fault of ours.
+func (s *Store) classify(ctx context.Context, err error) error {
+	if ended := ctx.Err(); ended != nil {
+		if !errors.Is(err, ended) {
+			err = fmt.Errorf("%w: %w", ended, err)
+		}
 		return &errs.Error{Kind: errs.Unavailable, Message: "ledger call ended early", Cause: err}
 	}
 	kind, hint := s.dialect.Classify(err)
@@ -77,11 +83,11 @@ func (t *tx) execCount(query string, args ...any) (int64, error) {
 	t.store.statements.Add(1)
 	res, err := t.sql.ExecContext(t.ctx, t.store.rebind(query), bind(args)...)
 	if err != nil {
-		return 0, t.store.classify(err)
+		return 0, t.store.classify(t.ctx, err)
 	}
 	n, err := res.RowsAffected()
 	if err != nil {
-		return 0, t.store.classify(err)
+		return 0, t.store.classify(t.ctx, err)
 	}
 	return n, nil
 }
@@ -94,19 +100,19 @@ func all[T any](t *tx, scan func(row) (T, error), query string, args ...any) ([]
 	t.store.statements.Add(1)
 	rows, err := t.sql.QueryContext(t.ctx, t.store.rebind(query), bind(args)...)
 	if err != nil {
-		return nil, t.store.classify(err)
+		return nil, t.store.classify(t.ctx, err)
 	}
 	defer rows.Close()
 	var out []T
 	for rows.Next() {
 		v, err := scan(rows)
 		if err != nil {
-			return nil, t.store.classify(err)
+			return nil, t.store.classify(t.ctx, err)
 		}
 		out = append(out, v)
 	}
 	if err := rows.Err(); err != nil {
-		return nil, t.store.classify(err)
+		return nil, t.store.classify(t.ctx, err)
 	}
 	return out, nil
 }
