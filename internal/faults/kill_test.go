@@ -87,6 +87,62 @@ func (k *kill) run() {
 		k.t.Errorf("the same creation again: %v", err)
 	}
 	k.write("one", "a")
+	if k.sleeps() {
+		k.runAsleep()
+	} else {
+		k.runAwake()
+	}
+	if !k.fired {
+		k.t.Fatalf("no part of a workspace's life reaches %s", k.step)
+	}
+	k.holds("one")
+	k.close()
+}
+
+// sleeps reports whether the step is in a hibernation or a resume.
+func (k *kill) sleeps() bool {
+	return strings.HasPrefix(string(k.step), "hibernate.") || strings.HasPrefix(string(k.step), "resume.")
+}
+
+// runAsleep hibernates the workspace and resumes it, with memory unless the
+// fault has cost it that.
+func (k *kill) runAsleep() {
+	ctx := k.t.Context()
+	k.sh("one", "echo thought > /dev/shm/kept")
+	k.part("hibernate", api.WorkspaceStopped, func() error {
+		_, err := k.client.StopWorkspace(ctx, "one", api.StopWorkspaceRequest{})
+		return err
+	})
+	asleep, err := k.client.Workspace(ctx, "one")
+	if err != nil || asleep.UnsavedBytes != 0 {
+		k.t.Fatalf("after the stop: %+v, %v; want nothing unsaved", asleep, err)
+	}
+	remembers := asleep.NextResume != nil && asleep.NextResume.How == api.ResumeMemory
+	// A disk whose process died is replayed by its next mount, which makes it
+	// another disk than the memory's.
+	if want := k.fate.want == goesOn && k.dies != killVolume; want && !remembers {
+		k.t.Errorf("next resume: %+v, want it with memory", asleep.NextResume)
+	}
+	resume := func() error {
+		_, err := k.client.StartWorkspace(ctx, "one", api.StartWorkspaceRequest{})
+		return err
+	}
+	if asleep.State == api.WorkspaceFailed {
+		k.startAgain("one")
+	} else {
+		k.part("resume", api.WorkspaceRunning, resume)
+	}
+	if !strings.HasPrefix(string(k.step), "resume.") || k.fate.want == goesOn {
+		kept := k.sh("one", "cat /dev/shm/kept 2>/dev/null || true")
+		if (kept == "thought\n") != remembers {
+			k.t.Errorf("memory holds %q after a resume that was to be %+v", kept, asleep.NextResume)
+		}
+	}
+}
+
+// runAwake flushes the workspace, stops it cold and starts it again.
+func (k *kill) runAwake() {
+	ctx := k.t.Context()
 	k.part("flush", api.WorkspaceRunning, func() error {
 		_, err := k.client.ForkWorkspace(ctx, "fork", "one", api.ForkWorkspaceRequest{Name: "copy", Stopped: true})
 		return err
@@ -96,9 +152,6 @@ func (k *kill) run() {
 		_, err := k.client.StopWorkspace(ctx, "one", api.StopWorkspaceRequest{Cold: true})
 		return err
 	})
-	if !k.fired {
-		k.t.Fatalf("no part of a workspace's life reaches %s", k.step)
-	}
 	stopped, err := k.client.Workspace(ctx, "one")
 	if err != nil || stopped.UnsavedBytes != 0 || stopped.Epoch == 0 {
 		k.t.Fatalf("after the stop: %+v, %v; want nothing unsaved", stopped, err)
@@ -106,8 +159,6 @@ func (k *kill) run() {
 	if ws := k.startAgain("one"); ws.Epoch != stopped.Epoch+1 {
 		k.t.Errorf("epoch after the next start: got %d, want %d", ws.Epoch, stopped.Epoch+1)
 	}
-	k.holds("one")
-	k.close()
 }
 
 // part does one thing to the workspace; it is disturbed when the step is in it.

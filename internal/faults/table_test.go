@@ -82,5 +82,14 @@ func table() []row {
 		{failpoint.StopSaved, on, on, endedVolume, endedGuest},
 		{failpoint.StopReported, on, on, endedVolume, endedGuest},
 		{failpoint.StopCleaned, on, on, endedVolume, endedGuest},
+		// A disk that is lost under a guest ends it, and there is no memory to
+		// keep: it is stopped. Once memory and disk are committed, nothing is lost.
+		{failpoint.HibernatePaused, on, on, again, one},
+		{failpoint.HibernateMemory, on, on, again, one},
+		{failpoint.HibernateCaptured, on, on, again, one},
+		{failpoint.HibernateUploaded, on, on, again, one},
+		{failpoint.HibernateCommitted, on, on, on, one},
+		{failpoint.ResumeLoaded, on, on, again, noGuest},
+		{failpoint.ResumeRestored, on, on, again, failed},
 	}
 }

@@ -75,28 +75,28 @@ func (s *supervisor) beside(ctx context.Context, w *guestWait, fn func(context.C
 	defer stop()
 	result := make(chan error, 1)
 	go func() { result <- fn(inner) }()
-	giveUp := func() error { stop(); return <-result }
+	giveUp := func() (done bool) { stop(); return <-result == nil }
 	for {
 		select {
 		case err := <-result:
 			return false, err
 		case <-ctx.Done():
-			_ = giveUp()
-			return true, nil
+			return !giveUp(), nil
 		case exit := <-w.exit:
-			_ = giveUp()
+			if giveUp() {
+				return false, nil // too late to matter
+			}
 			return true, s.guestEnded(ctx, exit)
 		case f := <-w.fault:
-			_ = giveUp()
+			if giveUp() {
+				return false, nil
+			}
 			return true, s.faulted(ctx, f)
 		case <-s.changed:
 			if s.desired().Desired == model.InstanceHibernate {
 				continue
 			}
-			if giveUp() == nil {
-				return false, nil // too late: it is done
-			}
-			return true, nil
+			return !giveUp(), nil
 		}
 	}
 }
@@ -235,10 +235,14 @@ func (s *supervisor) storeMemory(ctx context.Context, clean bool) error {
 		return err
 	}
 	failpoint.Reach(failpoint.HibernateCommitted)
-	if clean {
-		return nil
+	if !clean {
+		// It is committed whether the volume process hears it or not: the next
+		// one finds it out.
+		if err := s.vol.Committed(ctx, up.Root); err != nil {
+			s.log.Warn("volume process does not know of its commit", "err", err)
+		}
 	}
-	return s.vol.Committed(ctx, up.Root)
+	return nil
 }
 
 // consistencyFrozen is that of a disk on which nothing was written since the
