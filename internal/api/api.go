@@ -136,6 +136,39 @@ type ForkWorkspaceRequest struct {
 	Stopped bool   `json:"stopped,omitempty"`
 }
 
+// ConnectRequest asks for a way into a workspace.
+type ConnectRequest struct {
+	// DeadlineMilli is how long to wait for it; 0 is a minute, the most ten.
+	DeadlineMilli int64 `json:"deadline_ms,omitempty"`
+}
+
+// ConnectPhase is a step of the way into a workspace that has been reached.
+type ConnectPhase struct {
+	Name         ConnectPhaseName `json:"name"`
+	ElapsedMilli int64            `json:"elapsed_ms"` // since the request
+}
+
+// ConnectPhaseName names a phase by what is being done, in the order below.
+type ConnectPhaseName string
+
+// The phases.
+const (
+	PhaseAuthorised      ConnectPhaseName = "authorised"
+	PhasePlaced          ConnectPhaseName = "placed"
+	PhaseFetchingBlocks  ConnectPhaseName = "fetching_blocks"  // of disk and memory
+	PhaseRestoringMemory ConnectPhaseName = "restoring_memory" // or booting
+	PhaseBooting         ConnectPhaseName = "booting"
+	PhaseAttached        ConnectPhaseName = "attached"
+)
+
+// ConnectUpdate is one message of the stream of a connection: a phase, or how
+// it ended.
+type ConnectUpdate struct {
+	Phase      *ConnectPhase `json:"phase,omitempty"`
+	Attachment *Attachment   `json:"attachment,omitempty"`
+	Problem    *Problem      `json:"problem,omitempty"`
+}
+
 // Attachment is a road to a guest: where, and the ticket that opens it.
 type Attachment struct {
 	Gateway  string           `json:"gateway"` // http://host:port or unix:///path

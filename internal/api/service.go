@@ -25,6 +25,12 @@ type Service interface {
 	// DeleteWorkspace refuses, without force, while state is unsaved.
 	DeleteWorkspace(ctx context.Context, who model.Principal, ref string, force bool) error
 	Snapshots(ctx context.Context, who model.Principal, ref string) ([]Snapshot, error)
+	// Connect is Attach for a workspace that may be asleep: a hibernated one is
+	// resumed, and tell is called with each phase as it is reached, until the
+	// guest can be entered or the deadline has passed (errs.Unavailable with the
+	// cause; the workspace can still be connected to). One that is stopped or
+	// has failed is errs.Conflict.
+	Connect(ctx context.Context, who model.Principal, ref string, req ConnectRequest, tell func(ConnectPhase) error) (Attachment, error)
 	// Attach opens a road to the agent of a running workspace.
 	Attach(ctx context.Context, who model.Principal, ref string) (Attachment, error)
 	// Watch calls fn with the present state and then after each change, until

@@ -23,6 +23,8 @@ const EventStreamType = "text/event-stream"
 const (
 	StreamProgress = "progress" // data: Progress
 	StreamDone     = "done"     // data: Progress, the last one
+	StreamPhase    = "phase"    // data: ConnectUpdate
+	StreamOver     = "over"     // data: ConnectUpdate, the last one
 	StreamEvent    = "event"    // data: Event, id: its seq
 )
 
@@ -61,7 +63,7 @@ func (c *Client) Progress(ctx context.Context, ref string, until Until, fn func(
 	}
 	done := false
 	var problem *Problem
-	err := c.stream(ctx, path, "", func(m message) (bool, error) {
+	err := c.stream(ctx, http.MethodGet, path, "", nil, func(m message) (bool, error) {
 		var p Progress
 		if err := json.Unmarshal(m.data, &p); err != nil {
 			return false, errs.Wrap(errs.Internal, err, "decode progress")
@@ -75,11 +77,40 @@ func (c *Client) Progress(ctx context.Context, ref string, until Until, fn func(
 	return problem.Err()
 }
 
+// Connect resumes a workspace that sleeps and returns the road into it; tell is
+// called with each phase, some again after a restart of the server, which the
+// wait survives.
+func (c *Client) Connect(ctx context.Context, ref string, req ConnectRequest, tell func(ConnectPhase)) (Attachment, error) {
+	var out Attachment
+	var problem *Problem
+	path := "/v1/workspaces/" + url.PathEscape(ref) + "/connect"
+	err := c.stream(ctx, http.MethodPost, path, "", req, func(m message) (bool, error) {
+		var u ConnectUpdate
+		if err := json.Unmarshal(m.data, &u); err != nil {
+			return false, errs.Wrap(errs.Internal, err, "decode the phase of a connection")
+		}
+		switch {
+		case u.Phase != nil:
+			tell(*u.Phase)
+			return true, nil
+		case u.Attachment != nil:
+			out = *u.Attachment
+		case u.Problem != nil:
+			problem = u.Problem
+		}
+		return false, nil
+	})
+	if err != nil || problem == nil {
+		return out, err
+	}
+	return out, problem.Err()
+}
+
 // FollowEvents calls fn with every event after seq, in order and each once, of
 // one workspace when ref is not empty, until fn fails or ctx ends; it survives
 // a restart of the server.
 func (c *Client) FollowEvents(ctx context.Context, ref string, after int64, fn func(Event) error) error {
-	return c.stream(ctx, eventsPath(ref), strconv.FormatInt(after, 10), func(m message) (bool, error) {
+	return c.stream(ctx, http.MethodGet, eventsPath(ref), strconv.FormatInt(after, 10), nil, func(m message) (bool, error) {
 		if m.name != StreamEvent {
 			return true, nil
 		}
@@ -108,12 +139,13 @@ type enough struct{ err error }
 
 func (enough) Error() string { return "the reader of the stream ended it" }
 
-// stream reads path until fn wants no more. A stream that worked and broke is
+// stream asks for path and reads until fn wants no more. The request may be
+// made again. A stream that worked and broke is
 // opened again after the last id that was read; a refusal ends it.
-func (c *Client) stream(ctx context.Context, path, lastID string, fn func(message) (more bool, err error)) error {
+func (c *Client) stream(ctx context.Context, method, path, lastID string, body any, fn func(message) (more bool, err error)) error {
 	var worked time.Time // the last time that a connection was good; zero: never
 	for {
-		opened, err := c.streamOnce(ctx, path, &lastID, fn)
+		opened, err := c.streamOnce(ctx, method, path, &lastID, body, fn)
 		var end enough
 		if errors.As(err, &end) {
 			return end.err
@@ -136,14 +168,14 @@ func (c *Client) stream(ctx context.Context, path, lastID string, fn func(messag
 
 // streamOnce reads one connection's worth and keeps *lastID current. opened
 // says that the server accepted the request.
-func (c *Client) streamOnce(ctx context.Context, path string, lastID *string, fn func(message) (bool, error)) (opened bool, err error) {
+func (c *Client) streamOnce(ctx context.Context, method, path string, lastID *string, body any, fn func(message) (bool, error)) (opened bool, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	h := http.Header{"Accept": {EventStreamType}}
 	if *lastID != "" {
 		h.Set("Last-Event-ID", *lastID)
 	}
-	res, err := c.open(ctx, http.MethodGet, path, h, nil)
+	res, err := c.open(ctx, method, path, h, body)
 	if err != nil {
 		return false, err
 	}

@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"net"
 	"sync"
+	"time"
 
 	"github.com/billethq/billet/internal/api"
 	"github.com/billethq/billet/internal/clock"
@@ -48,12 +49,27 @@ func (w *way) dial(ctx context.Context) (net.Conn, error) {
 	return road.Dial(ctx, fresh)
 }
 
-// guest returns the way to run commands in a workspace. It asks for the first
-// ticket at once, so that a workspace that does not run is refused before
-// anything else happens.
+// phasesAfter is how long a connection may take before its phases are told: a
+// workspace that runs is entered without a word.
+const phasesAfter = 300 * time.Millisecond
+
+// phases tells a person what a connection waits for.
+func (a *app) phases() func(api.ConnectPhase) {
+	told := false
+	return func(p api.ConnectPhase) {
+		took := time.Duration(p.ElapsedMilli) * time.Millisecond
+		if told = told || took > phasesAfter; told {
+			a.note("%s %s", p.Name, seconds(took))
+		}
+	}
+}
+
+// guest returns the way to run commands in a workspace, which is resumed when it
+// is hibernated. It asks for the first ticket at once, so that one that cannot
+// be entered is refused before anything else happens.
 func (a *app) guest(ctx context.Context, c *api.Client, name string) (*execclient.Client, error) {
 	w := &way{ask: func(ctx context.Context) (api.Attachment, error) { return c.Attach(ctx, name) }}
-	first, err := w.ask(ctx)
+	first, err := c.Connect(ctx, name, api.ConnectRequest{}, a.phases())
 	if err != nil {
 		return nil, err
 	}

@@ -82,6 +82,7 @@ func workspaceScenario(ctx context.Context, t *testing.T, c *api.Client) {
 		t.Errorf("renamed to %s %s", renamed.ID, renamed.Name)
 	}
 	wantKind(t, c.DeleteWorkspace(ctx, "demo", false), errs.Conflict)
+	must[api.Attachment](t)(c.Connect(ctx, "demo", api.ConnectRequest{}, func(api.ConnectPhase) {}))
 	must[api.Workspace](t)(c.StopWorkspace(ctx, "demo", api.StopWorkspaceRequest{}))
 	check(t, c.Progress(ctx, "demo", api.UntilSettled, func(api.Progress) error { return nil }))
 	snaps := must[[]api.Snapshot](t)(c.Snapshots(ctx, "demo"))

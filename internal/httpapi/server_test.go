@@ -138,7 +138,7 @@ func (s *server) checkProblem(t *testing.T, r *http.Request, tee *teeWriter) {
 }
 
 func (s *server) checkStream(t *testing.T, text string) {
-	schemas := map[string]string{api.StreamProgress: "Progress", api.StreamDone: "Progress", api.StreamEvent: "Event"}
+	schemas := map[string]string{api.StreamProgress: "Progress", api.StreamDone: "Progress", api.StreamEvent: "Event", api.StreamPhase: "ConnectUpdate", api.StreamOver: "ConnectUpdate"}
 	for block := range strings.SplitSeq(text, "\n\n") {
 		var name, data string
 		for line := range strings.SplitSeq(block, "\n") {

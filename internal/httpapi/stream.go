@@ -177,6 +177,34 @@ func (h *Handler) progress(x *exchange) error {
 	return s.send(api.StreamDone, "", api.Progress{Workspace: last, Done: true, Problem: &problem})
 }
 
+// connectWorkspace streams the phases of a connection and then its road.
+func (h *Handler) connectWorkspace(x *exchange) error {
+	req, err := optionalBody[api.ConnectRequest](x)
+	if err != nil {
+		return err
+	}
+	s, err := h.openStream(x)
+	if err != nil {
+		return err
+	}
+	defer h.closeStream(s)
+	ctx, release := h.hold(x.r.Context())
+	defer release()
+	a, err := h.cfg.Service.Connect(ctx, x.who, x.ref(), req, func(p api.ConnectPhase) error {
+		return s.send(api.StreamPhase, "", api.ConnectUpdate{Phase: &p})
+	})
+	switch {
+	case err == nil:
+		return s.send(api.StreamOver, "", api.ConnectUpdate{Attachment: &a})
+	case ctx.Err() != nil: // given up by the server or the client, who comes again
+		return context.Cause(ctx)
+	case !s.begun() || errors.Is(err, errHungUp):
+		return err
+	}
+	problem := api.ProblemOf(err)
+	return s.send(api.StreamOver, "", api.ConnectUpdate{Problem: &problem})
+}
+
 // events lists, or streams to a client that accepts it.
 func (h *Handler) events(x *exchange) error {
 	q, err := x.query("after", "limit")

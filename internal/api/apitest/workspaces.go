@@ -204,6 +204,19 @@ func (f *Fake) Snapshots(_ context.Context, _ model.Principal, ref string) ([]ap
 	return out, err
 }
 
+// Connect implements api.Service: what is stopped is started.
+func (f *Fake) Connect(ctx context.Context, who model.Principal, ref string, _ api.ConnectRequest, tell func(api.ConnectPhase) error) (api.Attachment, error) {
+	if _, err := f.with("Connect", ref, func(*workspace) error { return nil }); err != nil {
+		return api.Attachment{}, err
+	}
+	for i, name := range []api.ConnectPhaseName{api.PhaseAuthorised, api.PhaseAttached} {
+		if err := tell(api.ConnectPhase{Name: name, ElapsedMilli: int64(i)}); err != nil {
+			return api.Attachment{}, err
+		}
+	}
+	return f.Attach(ctx, who, ref)
+}
+
 // Attach implements api.Service.
 func (f *Fake) Attach(_ context.Context, _ model.Principal, ref string) (api.Attachment, error) {
 	var a api.Attachment
