@@ -33,6 +33,7 @@ func (w *world) asleep(h *host, name string, root model.Root) {
 	o.Cause = model.CauseStopped
 	h.sync(o)
 	h.sync()
+	w.clock.advance(time.Second) // instances are told apart by when they were made
 }
 
 // runs makes a running workspace.

@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"io"
+	"io/fs"
 	"net/http"
 	"os"
+	"path/filepath"
 	"time"
 
 	"github.com/billethq/billet/internal/api"
@@ -169,6 +171,13 @@ func (s *supervisor) capture(ctx context.Context) (clean bool, err error) {
 	failpoint.Reach(failpoint.HibernatePaused)
 	if err := h.Checkpoint(ctx, s.ref(), s.memoryDir()); err != nil {
 		return false, err
+	}
+	// A process is its memory and the program that the memory was mapped from.
+	switch err := os.Link(s.guestBinary(), filepath.Join(s.memoryDir(), guestFile)); {
+	case errors.Is(err, fs.ErrNotExist):
+		return false, errs.Wrap(errs.Unsupported, err, "an older release started this guest")
+	case err != nil:
+		return false, errs.Wrap(errs.Internal, err, "keep the guest agent")
 	}
 	failpoint.Reach(failpoint.HibernateMemory)
 	return s.vol.Seal(ctx)

@@ -131,6 +131,9 @@ func (v volumeView) LoadMemory(ctx context.Context, root model.Root, dir string,
 		case m.disk != v.f.root:
 			return errs.New(errs.Unsupported, "the memory is of another disk")
 		}
+		if err := os.WriteFile(filepath.Join(dir, guestFile), nil, 0o600); err != nil {
+			return err
+		}
 		return os.WriteFile(filepath.Join(dir, memoryName), []byte(m.file), 0o600)
 	})
 	return out, err

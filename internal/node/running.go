@@ -169,7 +169,7 @@ func (s *supervisor) startGuest(ctx context.Context, found driver.State) error {
 		return err
 	}
 	how, err := s.wake(ctx, driver.Spec{
-		Ref: s.ref(), RootFS: rootfs, MountNS: ns, SideDir: s.sideDir(), GuestBinary: s.node.cfg.GuestBinary,
+		Ref: s.ref(), RootFS: rootfs, MountNS: ns, SideDir: s.sideDir(), GuestBinary: s.guestBinary(),
 		Hostname: d.Name, Shape: d.Shape,
 		Labels: map[string]string{"billet.instance": string(d.ID), "billet.subject": string(d.Subject)},
 	})

@@ -180,6 +180,13 @@ func (s *supervisor) sideDir() string   { return filepath.Join(s.dir, "side") }
 func (s *supervisor) volumeDir() string { return filepath.Join(s.dir, "volume") }
 func (s *supervisor) memoryDir() string { return filepath.Join(s.dir, "memory") }
 
+// guestBinary is the guest agent that this instance runs, as long as it lives:
+// an upgrade of billet must not change a program under its process, neither
+// while it runs nor while it sleeps.
+func (s *supervisor) guestBinary() string { return filepath.Join(s.dir, guestFile) }
+
+const guestFile = "billet-guest"
+
 // prepare makes the instance's directory and its record.
 func (s *supervisor) prepare() error {
 	for _, d := range []string{s.ref().Dir, s.sideDir(), s.volumeDir()} {

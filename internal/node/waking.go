@@ -9,9 +9,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"net"
 	"net/http"
 	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 	"time"
@@ -42,7 +44,7 @@ const (
 // it can be, else cold. how says which, and why.
 func (s *supervisor) wake(ctx context.Context, spec driver.Spec) (how string, err error) {
 	if s.desired().Memory == "" {
-		return "cold", s.node.cfg.Driver.Start(ctx, spec)
+		return "cold", s.boot(ctx, spec)
 	}
 	why, err := s.whyCold(ctx)
 	if err != nil {
@@ -57,7 +59,24 @@ func (s *supervisor) wake(ctx context.Context, spec driver.Spec) (how string, er
 			return "", err
 		}
 	}
-	return "cold: " + why, s.node.cfg.Driver.Start(ctx, spec)
+	return "cold: " + why, s.boot(ctx, spec)
+}
+
+// boot starts the guest from nothing, with the agent of this release.
+func (s *supervisor) boot(ctx context.Context, spec driver.Spec) error {
+	if err := s.placeGuest(s.node.cfg.GuestBinary); err != nil {
+		return err
+	}
+	return s.node.cfg.Driver.Start(ctx, spec)
+}
+
+// placeGuest makes a file the instance's guest agent, unless a guest may run
+// that has one already.
+func (s *supervisor) placeGuest(from string) error {
+	if err := os.Remove(s.guestBinary()); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return errs.Wrap(errs.Internal, err, "replace the instance's guest agent")
+	}
+	return errs.Wrap(errs.Internal, os.Link(from, s.guestBinary()), "place the instance's guest agent")
 }
 
 // whyCold says why the memory is of no use (any more).
@@ -106,6 +125,14 @@ func (s *supervisor) restore(ctx context.Context, spec driver.Spec) (how, why st
 		return "", "", err
 	}
 	s.reach(phaseMemory, model.StateStarting)
+	// The agent whose memory it is, not the present release's.
+	agent := filepath.Join(s.memoryDir(), guestFile)
+	if err := os.Chmod(agent, 0o755); err != nil {
+		return "", "the memory image has no guest agent: " + err.Error(), nil
+	}
+	if err := s.placeGuest(agent); err != nil {
+		return "", "", err
+	}
 	if err := h.Restore(ctx, spec, s.memoryDir()); err != nil {
 		if ctx.Err() != nil {
 			return "", "", err

@@ -236,9 +236,14 @@ func (w *world) tryStart() (*life, error) {
 	w.mu.Lock()
 	dir := w.dir
 	w.mu.Unlock()
+	agent := filepath.Join(w.top, "billet-guest")
+	if err := os.WriteFile(agent, nil, 0o755); err != nil {
+		cancel()
+		return nil, err
+	}
 	n, err := New(Config{
 		Dir: dir, Name: "n1", Version: "test", Plane: planeView{l}, Driver: driverView{l}, Volumes: volumesView{l},
-		Images: w.images, GuestBinary: "/billet-guest", Clock: clock.Real{}, Log: slog.New(slog.NewTextHandler(out, nil)),
+		Images: w.images, GuestBinary: agent, Clock: clock.Real{}, Log: slog.New(slog.NewTextHandler(out, nil)),
 	})
 	if err != nil {
 		cancel()
