@@ -80,7 +80,7 @@ func TestResume_WithMemory(t *testing.T) {
 	h := w.host("a")
 	h.req.Machine = "machine"
 	w.asleep(h, "one", rootN("1"))
-	if n := w.next("one"); n == nil || n.How != api.ResumeMemory || n.Bytes != 5 || !n.Until.Equal(w.clock.Now().Add(DefaultMemoryKeep)) {
+	if n := w.next("one"); n == nil || n.How != api.ResumeMemory || n.Bytes != 5 || !n.Until.Equal(w.clock.Now().Add(DefaultMemoryKeep-time.Second)) {
 		t.Fatalf("next resume: %+v", n)
 	}
 	if _, err := w.StartWorkspace(t.Context(), w.who, "one", api.StartWorkspaceRequest{}); err != nil {
