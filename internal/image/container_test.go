@@ -68,7 +68,7 @@ func fileHeader(name string, size int64) tar.Header {
 	return tar.Header{Typeflag: tar.TypeReg, Name: name, Mode: 0o644, Size: size}
 }
 
-var wantTwoLayers = []string{"dev", "etc", "etc/kept", "proc", "run", "sys", "tmp", "usr", "usr/new"}
+var wantTwoLayers = []string{"dev", "etc", "etc/kept", "proc", "run", "run/billet", "run/billet-guest", "sys", "tmp", "usr", "usr/new"}
 
 // treeOf runs the part of a build that makes the tree.
 func treeOf(t *testing.T, req Request, input io.Reader) (*tree.Tree, string, error) {

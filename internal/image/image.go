@@ -20,6 +20,7 @@ import (
 	"github.com/billethq/billet/internal/api"
 	"github.com/billethq/billet/internal/blob"
 	"github.com/billethq/billet/internal/errs"
+	"github.com/billethq/billet/internal/guest/guestpath"
 	"github.com/billethq/billet/internal/image/ext4"
 	"github.com/billethq/billet/internal/image/tree"
 	"github.com/billethq/billet/internal/model"
@@ -233,7 +234,22 @@ func finish(t *tree.Tree) error {
 			return err
 		}
 	}
-	return nil
+	return agentPlaces(t)
+}
+
+// agentPlaces makes what the guest's own program is mounted on. The sandbox
+// would make it at the first start, and so write to a disk that nobody uses.
+func agentPlaces(t *tree.Tree) error {
+	if run, err := t.Lookup("run"); err != nil || !run.IsDir() {
+		return nil //nolint:nilerr // a link to nowhere, which the image brought
+	}
+	if err := t.EnsureDir(guestpath.SideDir[1:], 0o755); err != nil {
+		return err
+	}
+	if _, err := t.Lookup(guestpath.Binary[1:]); err == nil {
+		return nil
+	}
+	return t.WriteFile(guestpath.Binary[1:], nil, tree.Node{Mode: 0o755})
 }
 
 const diskName = "disk.ext4"

@@ -171,7 +171,7 @@ func TestPack_StaysOnItsFileSystem(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got, want := names(t, tr), "dev on proc run sys tmp"; got != want {
+	if got, want := names(t, tr), "dev on proc run run/billet run/billet-guest sys tmp"; got != want {
 		t.Errorf("got %s, want %s", got, want)
 	}
 }

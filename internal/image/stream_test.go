@@ -56,7 +56,7 @@ func TestTree_Compressions(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if got, want := names(t, tr), "bin bin/sh dev proc run sys tmp"; got != want {
+			if got, want := names(t, tr), "bin bin/sh dev proc run run/billet run/billet-guest sys tmp"; got != want {
 				t.Errorf("got %s, want %s", got, want)
 			}
 			if want := "x.tar (root file system, " + c.name + ")"; source != want {

@@ -3,6 +3,7 @@ package client
 import (
 	"bytes"
 	"context"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -109,6 +110,20 @@ func (w *world) importImage() model.Root {
 	}})
 	w.check(err)
 	return m.Root()
+}
+
+// stored is how many bytes the object store holds.
+func (w *world) stored() (bytes int64) {
+	w.t.Helper()
+	w.check(filepath.WalkDir(w.storeAt, func(_ string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		info, err := d.Info()
+		bytes += info.Size()
+		return err
+	}))
+	return bytes
 }
 
 // bigFile is content that does not compress and spans several blocks.

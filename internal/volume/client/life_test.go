@@ -41,6 +41,69 @@ func TestVolume_IdleSavesNothing(t *testing.T) {
 	w.check(v.Close(w.ctx))
 }
 
+// TestVolume_GrownAndIdleSavesNothing: growing and mounting alone are no reason
+// to upload, however often a flush is due; with the first write of a guest they
+// become durable too.
+func TestVolume_GrownAndIdleSavesNothing(t *testing.T) {
+	w := newWorld(t)
+	cfg := w.config(w.image)
+	cfg.Size = 32 * gib
+	stored := w.stored()
+	v := w.spawn(cfg)
+	idle := func(when string) {
+		t.Helper()
+		for range 3 {
+			if st := v.status(); v.seal(true) || st.UnsavedBytes != 0 {
+				t.Errorf("%s there is something to save: %+v", when, v.status())
+			}
+			v.read("big")
+		}
+	}
+	idle("after growing")
+	w.check(v.Unmount(w.ctx))
+	if v.seal(true) {
+		t.Errorf("unmounting made something to save: %+v", v.status())
+	}
+	w.check(v.Close(w.ctx))
+	if got := w.stored(); got != stored {
+		t.Errorf("an idle volume has stored %d bytes", got-stored)
+	}
+
+	cfg = w.config(w.image)
+	cfg.Size = 32 * gib
+	v = w.spawn(cfg)
+	// The smallest change there is, to an inode that growing has rewritten too.
+	w.check(v.in(func() error { return os.Chmod(v.path("lost+found"), 0o711) }))
+	up := v.save(true)
+	if up.WrittenBytes < 300<<10 {
+		t.Errorf("%d bytes became durable, growing alone wrote more", up.WrittenBytes)
+	}
+	if v.seal(true) {
+		t.Errorf("after the save there is something to save: %+v", v.status())
+	}
+	v.kill()
+
+	cfg = w.config(up.Root) // another host
+	cfg.Size = 32 * gib
+	v = w.spawn(cfg)
+	if n := v.status().Counters.Writes; n > 16 {
+		t.Errorf("the start elsewhere made %d writes: it has grown again", n)
+	}
+	var st unix.Statfs_t
+	var info os.FileInfo
+	w.check(v.in(func() (err error) {
+		if err = unix.Statfs(v.path(""), &st); err == nil {
+			info, err = os.Stat(v.path("lost+found"))
+		}
+		return err
+	}))
+	if got := int64(st.Blocks) * st.Bsize; got < cfg.Size*9/10 || info.Mode().Perm() != 0o711 {
+		t.Errorf("elsewhere the file system has %d bytes, lost+found is %v", got, info.Mode())
+	}
+	idle("elsewhere")
+	v.kill()
+}
+
 func TestVolume_GrowsOnceAndOpensAlike(t *testing.T) {
 	w := newWorld(t)
 	type cost struct{ fetched, reads, writes int64 }
@@ -57,6 +120,7 @@ func TestVolume_GrowsOnceAndOpensAlike(t *testing.T) {
 		if got := int64(st.Blocks) * st.Bsize; got < size*9/10 {
 			t.Errorf("the file system has %d bytes on a device of %d", got, size)
 		}
+		v.write("note", []byte("x"))
 		w.check(v.Unmount(w.ctx))
 		root := v.saveAll()
 		v.kill()

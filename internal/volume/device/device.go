@@ -61,10 +61,9 @@ type Device struct {
 	mu     sync.RWMutex
 
 	steps sync.Mutex // serialises Seal, Upload, Committed, Settle
-	// What follows is replaced as a whole, under steps, and read without it:
-	// nobody who asks for the state waits for an upload.
+	// state is replaced as a whole, under steps, and read without it: nobody
+	// who asks for it waits for an upload.
 	state atomic.Pointer[state]
-	quiet atomic.Pointer[map[int64]struct{}] // see Settle
 	// uploaded is the manifest of the pending root, if this process stored it.
 	uploaded *volume.Manifest // guarded by steps
 
@@ -74,6 +73,7 @@ type Device struct {
 // layers is one consistent view of the device. sealed and base may be nil.
 type layers struct {
 	active *overlay.Overlay
+	worth  *worth // of the active overlay
 	sealed *overlay.Overlay
 	base   *volume.Manifest
 }
@@ -155,10 +155,11 @@ func (d *Device) openLayers(base *volume.Manifest) error {
 	if err := removeOthers(d.cfg.Dir, s); err != nil {
 		return err
 	}
-	l := &layers{base: base}
+	l := &layers{base: base, worth: new(worth)}
 	if l.active, err = overlay.Open(d.cfg.Dir, overlayName(s.Active), d.cfg.Size); err != nil {
 		return err
 	}
+	l.worth.wrote.Store(true) // what is in it may be a guest's
 	if s.Sealed != 0 {
 		if l.sealed, err = overlay.Open(d.cfg.Dir, overlayName(s.Sealed), d.cfg.Size); err != nil {
 			_ = l.active.Close()
@@ -180,7 +181,7 @@ func (d *Device) create(base *volume.Manifest) error {
 		return err
 	}
 	d.state.Store(&s)
-	d.layers.Store(&layers{active: active, base: base})
+	d.layers.Store(&layers{active: active, worth: new(worth), base: base})
 	return nil
 }
 

@@ -129,7 +129,7 @@ func (r *rig) open(root model.Root) *Device {
 	r.check(err)
 	r.t.Cleanup(func() { _ = d.Close() })
 	if d.Fresh() {
-		r.check(d.Begin(true))
+		r.check(d.Begin())
 	}
 	return d
 }
@@ -356,7 +356,7 @@ func TestDevice_QuietPagesAreClean(t *testing.T) {
 	defer d.Close()
 	r.check(d.WriteAt(page(1), 0))
 	r.check(d.WriteAt(page(2), 300*volume.PageSize))
-	r.check(d.Begin(true))
+	r.check(d.Begin())
 	r.check(d.WriteAt(page(3), 0))
 	if sealed, err := d.Seal(volume.Frozen); sealed || err != nil || !d.Clean() {
 		t.Fatalf("a mount's pages alone: sealed %v, %v", sealed, err)

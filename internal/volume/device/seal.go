@@ -2,7 +2,6 @@ package device
 
 import (
 	"fmt"
-	"iter"
 
 	"github.com/billethq/billet/internal/errs"
 	"github.com/billethq/billet/internal/model"
@@ -24,7 +23,7 @@ func (d *Device) Seal(consistency volume.Consistency) (bool, error) {
 	if old.sealed != nil {
 		return true, nil
 	}
-	if d.clean(old.active) {
+	if old.clean() {
 		return false, nil
 	}
 	// Most of the work without the lock.
@@ -41,7 +40,6 @@ func (d *Device) Seal(consistency volume.Consistency) (bool, error) {
 		_ = next.Close()
 		return false, d.report(fmt.Errorf("seal: %w", err))
 	}
-	d.quiet.Store(&map[int64]struct{}{0: {}}) // thawing rewrites the superblock
 	return true, nil
 }
 
@@ -76,7 +74,9 @@ func (d *Device) swap(old *layers, next *overlay.Overlay, s state) error {
 		return err
 	}
 	d.state.Store(&s)
-	d.layers.Store(&layers{active: next, sealed: old.active, base: old.base})
+	fresh := new(worth)
+	fresh.super.Store(true) // thawing rewrites the superblock
+	d.layers.Store(&layers{active: next, worth: fresh, sealed: old.active, base: old.base})
 	return nil
 }
 
@@ -110,7 +110,7 @@ func (d *Device) Committed(root model.Root) error {
 	d.state.Store(&s)
 	old := d.layers.Load()
 	d.mu.Lock()
-	d.layers.Store(&layers{active: old.active, base: base})
+	d.layers.Store(&layers{active: old.active, worth: old.worth, base: base})
 	d.mu.Unlock()
 	// A reader of the old view meets os.ErrClosed and takes the new one.
 	_ = old.sealed.Close()
@@ -122,84 +122,4 @@ func (d *Device) uploadedManifest(root model.Root) (*volume.Manifest, error) {
 		return d.uploaded, nil
 	}
 	return d.cfg.Store.LoadManifest(d.ctx, root)
-}
-
-// maxQuiet bounds what Settle takes for the traces of a mount: superblock,
-// journal superblock and what lies between. A replayed journal writes more.
-const maxQuiet = 64
-
-// Begin says that the guest may write from now on: what it flushes is kept.
-// settle is as Settle.
-func (d *Device) Begin(settle bool) error {
-	if settle {
-		d.Settle()
-	}
-	d.steps.Lock()
-	defer d.steps.Unlock()
-	if err := d.layers.Load().active.Flush(); err != nil {
-		return err
-	}
-	s := *d.state.Load()
-	s.Fresh = false
-	if err := s.save(d.cfg.Dir); err != nil {
-		return err
-	}
-	d.state.Store(&s)
-	return nil
-}
-
-// Settle says that whatever the active overlay holds was written by mounting,
-// or by unmounting after it was found clean. As long as no other page is
-// written there is nothing to save: every change that matters also changes a
-// page of the journal, of a file or of a directory. Without this, starting and
-// stopping an idle workspace would upload a block and a root each time.
-func (d *Device) Settle() {
-	d.steps.Lock()
-	defer d.steps.Unlock()
-	l := d.layers.Load()
-	if l.active.PageCount() > maxQuiet {
-		return
-	}
-	quiet := make(map[int64]struct{})
-	for page := range written(l.active) {
-		quiet[page] = struct{}{}
-	}
-	d.quiet.Store(&quiet)
-}
-
-// Clean reports whether there is nothing to save: no sealed overlay, and no
-// page in the active one but those that Settle saw.
-func (d *Device) Clean() bool {
-	l := d.layers.Load()
-	return l.sealed == nil && d.clean(l.active)
-}
-
-func (d *Device) clean(active *overlay.Overlay) bool {
-	var quiet map[int64]struct{}
-	if p := d.quiet.Load(); p != nil {
-		quiet = *p
-	}
-	if active.PageCount() > int64(len(quiet)) {
-		return false
-	}
-	for page := range written(active) {
-		if _, ok := quiet[page]; !ok {
-			return false
-		}
-	}
-	return true
-}
-
-// written yields the index of every page that o holds.
-func written(o *overlay.Overlay) iter.Seq[int64] {
-	return func(yield func(int64) bool) {
-		for block := range o.Written() {
-			b := o.Block(block)
-			for i := range overlay.BlockPages {
-				if (b.Held.Has(i) || b.Zero.Has(i)) && !yield(block*overlay.BlockPages+int64(i)) {
-					return
-				}
-			}
-		}
-	}
 }

@@ -29,7 +29,9 @@ func (d *Device) writeSome(p []byte, off int64) (int, error) {
 	n := len(p) - len(p)%volume.PageSize
 	d.mu.RLock()
 	defer d.mu.RUnlock()
-	return n, d.layers.Load().active.Write(p[:n], off)
+	l := d.layers.Load()
+	l.worth.note(off, int64(n))
+	return n, l.active.Write(p[:n], off)
 }
 
 // writePart writes within one page. The page is completed outside the lock,
@@ -59,6 +61,7 @@ func (d *Device) tryPart(p []byte, off int64) (*layers, bool, error) {
 	d.mu.RLock()
 	defer d.mu.RUnlock()
 	l := d.layers.Load()
+	l.worth.note(off, int64(len(p)))
 	done, err := l.active.WriteWithin(p, off)
 	return l, done, err
 }
@@ -69,6 +72,7 @@ func (d *Device) tryFilled(l *layers, page []byte, start int64) (bool, error) {
 	if d.layers.Load().active != l.active {
 		return false, nil
 	}
+	l.worth.note(start, int64(len(page)))
 	return l.active.WriteAbsent(page, start)
 }
 
@@ -97,6 +101,7 @@ func (d *Device) zeroPages(off, n int64) error {
 	d.mu.RLock()
 	defer d.mu.RUnlock()
 	l := d.layers.Load()
+	l.worth.note(off, n)
 	return l.active.Zero(off, n, func(block int64) bool {
 		if !l.base.Entry(block).IsZero() {
 			return false

@@ -158,11 +158,12 @@ func (s *server) unmount(ctx context.Context, _ struct{}) (struct{}, error) {
 	if !s.isMounted() {
 		return struct{}{}, nil
 	}
-	if err := s.mounter.Sync(ctx, s.ns.Load(), s.place.RootFS()); err != nil {
+	synced := s.mounter.Sync(ctx, s.ns.Load(), s.place.RootFS())
+	if synced != nil {
 		// A disk that has failed is unmounted all the same.
-		s.log.Warn("sync before unmount", "error", err)
+		s.log.Warn("sync before unmount", "error", synced)
 	}
-	idle := s.dev.Clean()
+	idle := synced == nil && s.dev.Clean()
 	if err := s.unmountDisk(ctx); err != nil {
 		return struct{}{}, err
 	}

@@ -139,6 +139,7 @@ func (s *server) mount(ctx context.Context, steps *stepper) error {
 		return err
 	}
 	s.parts.push(file.Close)
+	idle := s.dev.Clean()
 	steps.done("serve")
 	failpoint.Reach(failpoint.CreateVolume)
 	ns, made, err := s.mounter.Mount(ctx, mount.MountRequest{
@@ -156,13 +157,14 @@ func (s *server) mount(ctx context.Context, steps *stepper) error {
 	steps.add("mount", made.Mount)
 	steps.watch.Lap()
 	s.process.Loop = made.Loop
-	if s.dev.Fresh() {
-		// A file system that has grown is worth a snapshot: the next start
-		// need not do it again.
-		if err := s.dev.Begin(!made.Grown); err != nil {
+	switch {
+	case s.dev.Fresh():
+		if err := s.dev.Begin(); err != nil {
 			return err
 		}
 		steps.done("begin")
+	case idle: // opened again before anything was written
+		s.dev.Settle()
 	}
 	failpoint.Reach(failpoint.CreateMounted)
 	return nil
