@@ -54,6 +54,9 @@ func awaitRunning(ws api.Workspace) (bool, error) {
 func awaitStopped(ws api.Workspace) (bool, error) {
 	switch ws.State {
 	case api.WorkspaceStopped, api.WorkspaceFailed:
+		if ws.Failure == model.CauseFenced {
+			return true, failure(ws) // what it wrote last was refused, and lies aside
+		}
 		// Failed is stopped with a cause; who asked for a stop has it.
 		return true, nil
 	case api.WorkspaceStarting, api.WorkspaceRunning, api.WorkspaceStopping, api.WorkspaceUnproven:

@@ -1,6 +1,7 @@
 package httpapi
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/billethq/billet/internal/api"
@@ -50,5 +51,14 @@ func TestVerdict_EndsAWaitOnlyWhenItIsDecided(t *testing.T) {
 		if got != c.want {
 			t.Errorf("until %q, state %s, desired %s: got %q, want %q", c.until, c.state, c.desired, got, c.want)
 		}
+	}
+}
+
+// A stop whose last flush was refused has not saved the workspace.
+func TestVerdict_AStopThatWasFencedIsNoSuccess(t *testing.T) {
+	ws := api.Workspace{Name: "demo", State: api.WorkspaceFailed, Desired: model.DesiredStopped, Failure: model.CauseFenced, Detail: "its overlay is in /x"}
+	p := verdict(api.UntilStopped, ws)
+	if !p.Done || p.Problem == nil || p.Problem.Kind != "conflict" || !strings.Contains(p.Problem.Detail, "/x") {
+		t.Errorf("got %+v, want a conflict that says where the overlay lies", p.Problem)
 	}
 }

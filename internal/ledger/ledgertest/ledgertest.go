@@ -56,6 +56,7 @@ func Run(t *testing.T, fresh Fresh) {
 		"Memory_Dropped":          testMemoryDropped,
 		"Memory_OfAFork":          testMemoryOfAFork,
 		"Hibernate":               testHibernate,
+		"Stop_LastFlushRefused":   testLastFlushRefused,
 		"Events":                  testEvents,
 		"Text":                    testText,
 		"Times":                   testTimes,

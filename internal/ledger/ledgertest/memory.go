@@ -76,6 +76,18 @@ func testMemoryOfAFork(f *fixture) {
 	f.same("memory of a fork", must[model.Workspace](f)(f.l.Workspace(f.ctx, "fork")).Memory, fork.Memory)
 }
 
+// testLastFlushRefused wants a stop whose work was kept aside to be no success.
+func testLastFlushRefused(f *fixture) {
+	for word, d := range map[string]model.InstanceDesired{"one": model.InstanceStop, "two": model.InstanceHibernate} {
+		w, in := f.running(word)
+		f.do(drop(f.l.SetDesired(f.ctx, f.m, w.ID, model.DesiredStopped)))
+		f.do(f.l.SetInstanceDesired(f.ctx, f.m, in.ID, d))
+		f.observe(in, model.StateEnded, model.CauseFenced)
+		w = must[model.Workspace](f)(f.l.Workspace(f.ctx, word))
+		f.same("desired and failure", []any{w.Desired, w.Failure}, []any{model.DesiredStopped, model.CauseFenced})
+	}
+}
+
 // testHibernate wants an end that was asked for to fail nobody, also when it
 // was taken back too late.
 func testHibernate(f *fixture) {

@@ -89,6 +89,9 @@ func (t *tx) observeLive(in model.Instance, o ledger.Observation) (changed bool,
 	}
 	// One that has hibernated was told to, and told to run on when it was too late.
 	unasked := o.State == model.StateEnded && in.Desired == model.InstanceRun && o.Cause != model.CauseStopped
+	// One whose last flush was refused has left work behind that nobody gave up.
+	unasked = unasked || o.State == model.StateEnded && o.Cause == model.CauseFenced &&
+		(in.Desired == model.InstanceStop || in.Desired == model.InstanceHibernate)
 	if unasked && in.SubjectKind == model.SubjectWorkspace {
 		return true, t.failWorkspace(model.WorkspaceID(in.Subject), o.Cause)
 	}
