@@ -139,10 +139,13 @@ type Ledger interface {
 	// subject without a head, which is any but a workspace.
 	BeginFlush(ctx context.Context, m Meta, in model.FlushIntent) (model.FlushIntent, error)
 	// CommitFlush is the commit point of all durable state: it inserts the
-	// snapshot and moves the head, and the memory that belongs to it, guarded by epoch, parent root and an
-	// unexpired intent (errs.Stale otherwise), and removes the intent. When
-	// the head already is s.Root under s.Epoch and s.Seq it returns the
-	// snapshot made then, and changes nothing.
+	// snapshot and moves the head, and the memory that belongs to it, guarded
+	// by epoch, parent root and an unexpired intent of an instance that is live
+	// (errs.Stale otherwise), and removes the intent. An instance on its way
+	// down is live: its last flush comes then. errs.Unavailable while the lease
+	// has ended, which the next observation renews. When the head already is
+	// s.Root under s.Epoch and s.Seq it returns the snapshot made then, and
+	// changes nothing.
 	CommitFlush(ctx context.Context, m Meta, intent model.IntentID, instance model.InstanceID, s model.Snapshot) (model.Snapshot, error)
 	// ExpireMemory drops the memory images that were to be kept until before
 	// m.Now, and returns of how many snapshots. Nothing else of a snapshot

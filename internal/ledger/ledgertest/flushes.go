@@ -122,6 +122,55 @@ func testCommitFlushRefused(f *fixture) {
 	f.do(drop(f.l.CommitFlush(f.ctx, f.m, foreign.ID, otherIn.ID, s)))
 }
 
+// testCommitFlushState commits in every state that the instance can have come
+// to since its flush began.
+// invariant 3
+func testCommitFlushState(f *fixture) {
+	type step func(in model.Instance)
+	see := func(s model.InstanceState, c model.Cause) step {
+		return func(in model.Instance) { f.observe(in, s, c) }
+	}
+	tell := func(d model.InstanceDesired) step {
+		return func(in model.Instance) { f.do(f.l.SetInstanceDesired(f.ctx, f.m, in.ID, d)) }
+	}
+	silent := func(model.Instance) {
+		f.advance(lease + time.Microsecond)
+		f.do(drop(f.l.MarkUnproven(f.ctx, f.m)))
+	}
+	for word, c := range map[string]struct {
+		steps []step
+		want  errs.Kind
+	}{
+		"reserved":     {nil, ""}, // its report may come after its flush
+		"starting":     {[]step{see(model.StateStarting, "")}, ""},
+		"running":      {[]step{see(model.StateRunning, "")}, ""},
+		"told":         {[]step{see(model.StateRunning, ""), tell(model.InstanceStop)}, ""},
+		"stopping":     {[]step{tell(model.InstanceStop), see(model.StateStopping, "")}, ""},
+		"hibernating":  {[]step{tell(model.InstanceHibernate), see(model.StateStopping, "")}, ""},
+		"crashed":      {[]step{see(model.StateRunning, ""), see(model.StateStopping, model.CauseCrashed)}, ""},
+		"leaseends":    {[]step{func(model.Instance) { f.advance(lease) }}, ""},
+		"leaseended":   {[]step{func(model.Instance) { f.advance(lease + time.Microsecond) }}, errs.Unavailable},
+		"unproven":     {[]step{see(model.StateStopping, ""), silent}, errs.Unavailable},
+		"heardagain":   {[]step{silent, see(model.StateStopping, "")}, ""},
+		"ended":        {[]step{see(model.StateEnded, model.CauseStopped)}, errs.Stale},
+		"endedsilent":  {[]step{silent, see(model.StateEnded, model.CauseStopped)}, errs.Stale},
+		"fencedsilent": {[]step{silent, func(in model.Instance) { f.do(f.l.Fence(f.ctx, f.m, in.SubjectKind, in.Subject)) }}, errs.Stale},
+	} {
+		f.m.Now = start
+		w := f.workspace(word)
+		in := f.place(word+"i", w, f.node(word+"n", 8).ID)
+		it := must[model.FlushIntent](f)(f.l.BeginFlush(f.ctx, f.m, f.newIntent(word, in, w.Head)))
+		for _, s := range c.steps {
+			s(in)
+		}
+		_, err := f.l.CommitFlush(f.ctx, f.m, it.ID, in.ID, f.snapshot("s"+word, it))
+		head := must[model.Workspace](f)(f.l.Workspace(f.ctx, word)).Head
+		if committed := head == root("s"+word); errs.KindOf(err) != c.want || committed != (c.want == "") {
+			f.Errorf("%s: got %v (kind %q), committed %t, want kind %q", word, err, errs.KindOf(err), committed, c.want)
+		}
+	}
+}
+
 func testFlushExpiry(f *fixture) {
 	w, in := f.running("one")
 	it := must[model.FlushIntent](f)(f.l.BeginFlush(f.ctx, f.m, f.newIntent("it", in, w.Head)))
@@ -136,6 +185,7 @@ func testFlushExpiry(f *fixture) {
 	f.m.Now = it.Expires
 	expire(0) // expires now: not before now
 	f.advance(time.Microsecond)
+	f.renew(in)
 	f.refused(errs.Stale, func() error { return drop(f.l.CommitFlush(f.ctx, f.m, it.ID, in.ID, f.snapshot("s", it))) })
 	expire(1, ledger.EventFlushExpired)
 	expire(0)
@@ -145,5 +195,6 @@ func testFlushExpiry(f *fixture) {
 	again := must[model.FlushIntent](f)(f.l.BeginFlush(f.ctx, f.m, f.newIntent("again", in, w.Head)))
 	f.same("number of the next", again.Seq, it.Seq)
 	f.m.Now = again.Expires // the last moment
+	f.renew(in)
 	f.do(drop(f.l.CommitFlush(f.ctx, f.m, again.ID, in.ID, f.snapshot("s", again))))
 }

@@ -51,6 +51,7 @@ func Run(t *testing.T, fresh Fresh) {
 		"Flush":                   testFlush,
 		"Flush_BeginRefused":      testBeginFlushRefused,
 		"Flush_CommitRefused":     testCommitFlushRefused,
+		"Flush_CommitState":       testCommitFlushState,
 		"Flush_Expiry":            testFlushExpiry,
 		"Memory":                  testMemory,
 		"Memory_Dropped":          testMemoryDropped,
@@ -280,6 +281,12 @@ func (f *fixture) observe(in model.Instance, s model.InstanceState, c model.Caus
 	if changed := must[bool](f)(f.l.Observe(f.ctx, f.m, f.seen(in, s, c))); !changed {
 		f.Fatalf("observing instance %s as %s changed nothing", in.ID, s)
 	}
+}
+
+// renew has the node of a running instance say that nothing has changed.
+func (f *fixture) renew(in model.Instance) {
+	f.Helper()
+	f.do(drop(f.l.Observe(f.ctx, f.m, f.seen(in, model.StateRunning, model.CauseNone))))
 }
 
 func (f *fixture) newIntent(word string, in model.Instance, base model.Root) model.FlushIntent {

@@ -43,7 +43,7 @@ func testMachine(t *testing.T, fresh Fresh) {
 // is refused everything proves nothing.
 var machineMust = []string{
 	"create ", "create conflict", "remove ", "remove conflict", "place ", "place conflict", "place exhausted",
-	"observe ", "observe stale", "unproven ", "fence ", "begin ", "begin stale", "commit ", "commit stale", "expire ",
+	"observe ", "observe stale", "unproven ", "fence ", "begin ", "begin stale", "commit ", "commit stale", "commit unavailable", "expire ",
 }
 
 // machine is the present run and what outlives it.

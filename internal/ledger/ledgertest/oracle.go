@@ -260,6 +260,10 @@ func (o *oracle) commitFlush(id model.IntentID, instance model.InstanceID, s mod
 		return model.Snapshot{}, refusal(errs.NotFound)
 	case s.Epoch != in.Epoch || s.Epoch != o.epochs[in.Subject]:
 		return model.Snapshot{}, refusal(errs.Stale)
+	case !in.State.Live():
+		return model.Snapshot{}, refusal(errs.Stale)
+	case in.State == model.StateUnproven || in.LeaseUntil.Before(o.now):
+		return model.Snapshot{}, refusal(errs.Unavailable)
 	case s.Workspace != w.ID:
 		return model.Snapshot{}, refusal(errs.Invalid)
 	case s.Parent != w.Head || !found || it.Instance != in.ID || it.Expires.Before(o.now) || s.Seq != it.Seq || s.Seq != w.HeadSeq+1:

@@ -107,9 +107,12 @@ func (s *Store) CommitFlush(ctx context.Context, m ledger.Meta, intent model.Int
 	return got, nil
 }
 
-// checkCommit guards the head by parent and an unexpired intent; flusher has
-// guarded it by epoch.
+// checkCommit guards the head by instance, parent and an unexpired intent;
+// flusher has guarded it by epoch.
 func (t *tx) checkCommit(id model.IntentID, in model.Instance, w model.Workspace, snap model.Snapshot) error {
+	if err := t.mayCommit(in); err != nil {
+		return err
+	}
 	if snap.Workspace != w.ID {
 		return errs.New(errs.Invalid, "instance %s runs for workspace %s, the snapshot is of %s", in.ID, w.ID, snap.Workspace)
 	}
@@ -131,6 +134,26 @@ func (t *tx) checkCommit(id model.IntentID, in model.Instance, w model.Workspace
 			id, intent.Seq, intent.Base.Short(), snap.Seq, snap.Parent.Short())
 	}
 	return nil
+}
+
+// mayCommit refuses an instance that is over, whose node has nothing more to
+// say, and one whose lease has ended. The last flush comes while the instance
+// is stopping, and the first may come before the report that it runs. A lease
+// that has ended is no proof that another owns the subject: were that refused
+// as stale, the node would end the guest of a rightful owner. It commits as soon
+// as it has been heard.
+func (t *tx) mayCommit(in model.Instance) error {
+	switch in.State {
+	case model.StateReserved, model.StateStarting, model.StateRunning, model.StateStopping:
+		if !in.LeaseUntil.Before(t.meta.Now) {
+			return nil
+		}
+	case model.StateUnproven:
+	case model.StateFenced, model.StateEnded:
+		return stale("instance %s is %s", in.ID, in.State)
+	}
+	return errs.New(errs.Unavailable, "the lease of instance %s ended at %s", in.ID, in.LeaseUntil).
+		WithHint("commit again once its node has reported it: that renews the lease")
 }
 
 // moveHead inserts the snapshot, makes it the head, and ends the intent.
