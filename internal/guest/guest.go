@@ -42,7 +42,28 @@ const (
 	AckPath     = "/billet/ack"     // POST: Ack as JSON; 204
 	SyncPath    = "/billet/sync"    // POST: 204 once everything written is on the disk
 	ResumedPath = "/billet/resumed" // POST: Resumed as JSON; ResumeReport as JSON
+	DialPath    = "/billet/dial"    // GET ?network=tcp|unix&address=…, an upgrade to StreamProtocol
+	PortsPath   = "/billet/ports"   // GET: Ports as JSON
 )
+
+// StreamProtocol is what DialPath switches to: the bytes of the connection,
+// both ways. Before that it refuses with a status and a line of text: 400 for
+// what may not be dialled, 502 when nothing listens there, 503 when too many
+// connections are open, 504 when what listens does not accept.
+const StreamProtocol = "billet-stream"
+
+// Ports are the TCP ports that something in the guest listens on.
+type Ports struct {
+	Ports []Listener `json:"ports"`
+}
+
+// Listener is one of them.
+type Listener struct {
+	Address string `json:"address"`
+	Port    uint16 `json:"port"`
+	UID     uint32 `json:"uid"`
+	Process string `json:"process,omitempty"` // the name of one that holds it; "" when nobody was found
+}
 
 // Resumed tells a guest that it was restored from a memory image.
 type Resumed struct {

@@ -19,6 +19,7 @@ import (
 
 	"github.com/billethq/billet/internal/clock"
 	"github.com/billethq/billet/internal/guest"
+	"github.com/billethq/billet/internal/guest/ports"
 	"github.com/billethq/billet/internal/guest/process"
 	"github.com/billethq/billet/internal/guest/resume"
 )
@@ -69,6 +70,7 @@ func New(c Config) (*Agent, error) {
 	mux := http.NewServeMux()
 	c.Process.Register(mux)
 	c.Resume.Register(mux)
+	ports.New(c.Log).Register(mux)
 	mux.HandleFunc("GET /health", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) })
 	mux.HandleFunc("GET "+guest.VersionPath, a.version)
 	a.server = &http.Server{
