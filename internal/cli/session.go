@@ -48,6 +48,9 @@ func (a *app) openSession(ctx context.Context, interactive, tty bool) (*session,
 	}
 	s.ctx, s.cancel = context.WithCancelCause(ctx)
 	s.signals, s.resizes = make(chan syscall.Signal), make(chan execclient.Size)
+	// A closed standard output is the command's to be told of, before this
+	// process ends.
+	signal.Ignore(syscall.SIGPIPE)
 	got := make(chan os.Signal, 8)
 	signal.Notify(got, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT, syscall.SIGUSR1, syscall.SIGUSR2, syscall.SIGWINCH)
 	s.done.Go(func() {

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"strconv"
 	"sync"
+	"syscall"
 	"time"
 
 	"connectrpc.com/connect"
@@ -131,6 +132,30 @@ func (r *run) forward(ctx context.Context) {
 				_, err := r.unary.Update(ctx, connect.NewRequest(req))
 				return err
 			})
+		}
+	}
+}
+
+// pipeGrace is how long a process may go on after it was told that nobody takes
+// its output: what ignores SIGPIPE would otherwise run for ever, unseen.
+const pipeGrace = 2 * time.Second
+
+// breakPipe gives the process what a broken pipe would: SIGPIPE, and for one
+// that does not end by it, SIGKILL.
+func (r *run) breakPipe(ctx context.Context) {
+	select {
+	case <-r.hungUp:
+	case <-ctx.Done():
+		return
+	}
+	for _, sig := range []syscall.Signal{syscall.SIGPIPE, syscall.SIGKILL} {
+		req := &pb.SendSignalRequest{Process: r.selector(), Signal: pb.Signal(sig)}
+		r.retry(ctx, func(ctx context.Context) error {
+			_, err := r.unary.SendSignal(ctx, connect.NewRequest(req))
+			return err
+		})
+		if clock.Sleep(ctx, pipeGrace) != nil {
+			return
 		}
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"strconv"
 	"sync"
+	"syscall"
 	"time"
 
 	"connectrpc.com/connect"
@@ -52,6 +53,9 @@ type run struct {
 	signs  int   // events received
 	end    *pb.ProcessEvent_EndEvent
 
+	hungUp chan struct{} // closed once the caller takes no more output
+	hangUp func()
+
 	piece    int   // bytes of input of the next call, at most; feed's own
 	inputErr error // of Stdin; set by feed, read after it
 }
@@ -63,6 +67,8 @@ func newRun(c *Client, cmd Command) *run {
 		began: make(chan struct{}), piece: pieceSize,
 	}
 	r.begin = sync.OnceFunc(func() { close(r.began) })
+	r.hungUp = make(chan struct{})
+	r.hangUp = sync.OnceFunc(func() { close(r.hungUp) })
 	r.stream, r.unary = service(r.events), service(r.calls)
 	r.acks = newAcker(r.calls, r.tag, r.reader)
 	return r
@@ -79,6 +85,7 @@ func (r *run) run(ctx context.Context) (int, error) {
 	var feeds sync.WaitGroup
 	feeds.Go(func() { r.acks.run(feeding) })
 	feeds.Go(func() { r.forward(feeding) })
+	feeds.Go(func() { r.breakPipe(feeding) })
 	if r.cmd.Stdin != nil {
 		feeds.Go(func() { r.feed(feeding) })
 	}
@@ -92,6 +99,11 @@ func (r *run) run(ctx context.Context) (int, error) {
 	code := int(r.end.GetExitCode())
 	if r.end.Signal != nil {
 		code = 128 + int(r.end.GetSignal())
+	}
+	select {
+	case <-r.hungUp:
+		return 128 + int(syscall.SIGPIPE), nil // as of a command here, whatever this one made of it
+	default:
 	}
 	if r.inputErr != nil {
 		return code, fmt.Errorf("read input of %q: %w", r.cmd.Args[0], r.inputErr)
@@ -246,7 +258,13 @@ func (r *run) write(d *pb.ProcessEvent_DataEvent) error {
 		data = o.Pty
 	}
 	if w != nil {
-		if _, err := w.Write(data); err != nil {
+		_, err := w.Write(data)
+		switch {
+		case errors.Is(err, syscall.EPIPE):
+			// The process is told, and its output is nobody's from here on.
+			r.cmd.Stdout, r.cmd.Stderr = nil, nil
+			r.hangUp()
+		case err != nil:
 			return &writeError{err}
 		}
 	}

@@ -1,0 +1,51 @@
+package execclient_test
+
+import (
+	"fmt"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/billethq/billet/internal/guest/execclient"
+	"github.com/billethq/billet/internal/guest/guesttest"
+	"github.com/billethq/billet/internal/testenv"
+)
+
+// closedAfter is a pipe whose reader goes away after the first line.
+type closedAfter struct{ got strings.Builder }
+
+func (c *closedAfter) Write(p []byte) (int, error) {
+	if strings.Contains(c.got.String(), "\n") {
+		return 0, &pipeError{syscall.EPIPE}
+	}
+	return c.got.Write(p)
+}
+
+// pipeError wraps an error as the os package does.
+type pipeError struct{ err error }
+
+func (n *pipeError) Error() string { return "write |1: " + n.err.Error() }
+func (n *pipeError) Unwrap() error { return n.err }
+
+// A command whose output nobody takes ends, as one here would, and leaves no
+// process behind; so does one that ignores the signal.
+func TestRun_ClosedOutputEndsTheCommand(t *testing.T) {
+	a := guesttest.New(t)
+	for name, script := range map[string]string{
+		"yes":     `echo $$; exec yes`,
+		"ignores": `trap '' PIPE; echo $$; while :; do echo x; sleep 0.01; done`,
+	} {
+		out := &closedAfter{}
+		code, err := a.Client().Run(guesttest.Context(t), execclient.Command{Args: []string{"sh", "-c", script}, User: "root", Stdout: out})
+		if code != 141 || err != nil {
+			t.Errorf("%s: code %d, %v, want 141 and no error", name, code, err)
+		}
+		pid := strings.TrimSpace(strings.SplitN(out.got.String(), "\n", 2)[0])
+		testenv.Await(t, guesttest.Patience, func() error {
+			if left := a.Sh(fmt.Sprintf("kill -0 %s 2>/dev/null && echo there || true", pid)); left != "" {
+				return fmt.Errorf("process %s is left", pid)
+			}
+			return nil
+		})
+	}
+}
