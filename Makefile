@@ -71,6 +71,10 @@ bench: test-deps build runsc ## figures as ratios against a baseline of the same
 	go test -run='^$$' -bench='Create|Start' -benchtime=25x -timeout 30m ./bench
 	go test -run='^$$' -bench='StopUpload|Idle|Memory' -benchtime=5x -timeout 30m ./bench
 
+.PHONY: bench-resume
+bench-resume: test-deps build runsc ## hibernate and resume against bare checkpoint and restore (bench/README.md)
+	go test -v -run='^$$' -bench='Resume|Hibernate' -benchtime=30x -timeout 60m ./bench
+
 .PHONY: soak
 soak: test-deps build runsc ## the same tests for long: fuzz each parser, repeat each fault
 	@SOAK=$${SOAK:-30s} bash scripts/soak.sh

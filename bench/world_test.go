@@ -61,6 +61,7 @@ gateway: {listen: "%s"}
 flush_every: 1s
 tiers:
   - {name: tiny, vcpus: 1, memory: 512MiB, disk: 1GiB, image: tiny}
+  - {name: server, vcpus: 1, memory: 512MiB, disk: 2GiB, image: server}
 `, filepath.Join(state, "s"), freeAddr(b), freeAddr(b))
 	config := filepath.Join(state, "billet.yaml")
 	if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
@@ -362,6 +363,8 @@ func removeGroups() {
 
 // bareGroup is the cgroup of the baseline's sandboxes.
 const bareGroup = "billet-bench"
+
+func discard() *slog.Logger { return slog.New(slog.DiscardHandler) }
 
 // quantile returns the q-th of xs.
 func quantile(xs []float64, q float64) float64 {
