@@ -35,6 +35,16 @@ const (
 
 	EventMemoryExpired = "memory.expired"
 	EventMemoryDropped = "memory.dropped"
+
+	EventTermsCreated  = "terms.created"
+	EventTermsDeadline = "terms.deadline" // it moved
+	EventTermsNetwork  = "terms.network"
+	EventTermsPaused   = "terms.paused" // at the deadline
+	EventTermsKilled   = "terms.killed" // at the deadline, or on the client's word
+	EventTermsRemoved  = "terms.removed"
+
+	EventSnapshotKept      = "snapshot.kept"
+	EventSnapshotForgotten = "snapshot.forgotten"
 )
 
 // MaxEvents bounds one answer of Events: a reader pages on by sequence number.

@@ -159,6 +159,35 @@ type Ledger interface {
 	// Snapshots of one workspace, newest first.
 	Snapshots(ctx context.Context, ws model.WorkspaceID) ([]model.Snapshot, error)
 
+	// CreateTerms puts a workspace on terms: before it is made, so that none
+	// lives without its deadline. errs.Conflict when it is on some. The terms of
+	// a workspace go with it.
+	CreateTerms(ctx context.Context, m Meta, k model.Terms) error
+	// Terms lists all, oldest first; WorkspaceTerms those of one workspace,
+	// errs.NotFound when there are none.
+	Terms(ctx context.Context) ([]model.Terms, error)
+	WorkspaceTerms(ctx context.Context, id model.WorkspaceID) (model.Terms, error)
+	// SetDeadline moves the deadline, with extend only to a later time, and
+	// notes when the workspace was last started unless began is zero.
+	// errs.NotFound without terms, and once it is killed.
+	SetDeadline(ctx context.Context, m Meta, id model.WorkspaceID, deadline, began time.Time, extend bool) (model.Terms, error)
+	// SetTermsNetwork replaces the wishes about the network.
+	SetTermsNetwork(ctx context.Context, m Meta, id model.WorkspaceID, network string) error
+	// EndTerms sets the workspace's desired, and that it was killed, in one
+	// transaction with the look at the deadline: whoever was told that it was
+	// extended in time keeps the workspace. ended is false when the deadline
+	// has not come, or it was killed before. errs.NotFound without terms or
+	// workspace.
+	EndTerms(ctx context.Context, m Meta, id model.WorkspaceID, end model.TermsEnd) (ended bool, err error)
+	// RemoveTerms makes a workspace an ordinary one.
+	RemoveTerms(ctx context.Context, m Meta, id model.WorkspaceID) error
+
+	// KeepSnapshot records a state that outlives its workspace; names other
+	// than "" are unique. KeptSnapshots lists all, oldest first.
+	KeepSnapshot(ctx context.Context, m Meta, k model.KeptSnapshot) error
+	KeptSnapshots(ctx context.Context) ([]model.KeptSnapshot, error)
+	ForgetSnapshot(ctx context.Context, m Meta, id model.SnapshotID) error
+
 	// TierUse counts live instances by tier.
 	TierUse(ctx context.Context) (map[string]int, error)
 

@@ -213,6 +213,7 @@ func (s *Store) RemoveWorkspace(ctx context.Context, m ledger.Meta, id model.Wor
 		for _, table := range []string{
 			"DELETE FROM flush_intents WHERE subject = ?",
 			"DELETE FROM snapshots WHERE workspace = ?",
+			"DELETE FROM terms WHERE workspace = ?",
 			"DELETE FROM workspaces WHERE id = ?",
 		} {
 			if err := t.exec(table, id); err != nil {
