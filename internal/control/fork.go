@@ -27,6 +27,9 @@ func (c *Control) ForkWorkspace(ctx context.Context, who model.Principal, key, r
 	fork.ID, fork.Owner, fork.Name = model.WorkspaceID(model.NewID()), who.ID, req.Name
 	fork.Base, fork.HeadSeq, fork.Epoch, fork.Failure = ws.Head, 0, 0, model.CauseNone
 	fork.Desired, fork.Created, fork.Updated = desiredAtFirst(req.Stopped), m.Now, m.Now
+	if req.Stopped && fork.Memory.Root != "" {
+		fork.Desired = model.DesiredHibernated
+	}
 	if fork.Name == "" {
 		fork.Name = generateName()
 	}
@@ -39,18 +42,26 @@ func (c *Control) ForkWorkspace(ctx context.Context, who model.Principal, key, r
 	}{string(ws.ID), req}))
 }
 
-// flushWish is a flush that somebody waits for. Numbers only rise, also over
-// restarts of the server, and are compared with nothing but the node's echo.
+// flushWish is a flush that somebody waits for. Numbers only rise, and are
+// compared with nothing but the node's echo.
 type flushWish struct {
 	number uint64
 	memory bool // with the guest's memory
 }
 
-// wish asks for a flush of what an instance writes until now.
+// wish asks for a flush of what an instance writes until now; 0 says that its
+// node has to be heard first. After a restart of the server the node still has
+// the wishes of the earlier life, and its echo of one must not pass for that of
+// ours: numbers begin at the microseconds since 1970, and beyond what the node
+// has met, for a clock may have been set back.
 func (c *Control) wish(id model.InstanceID, memory bool) uint64 {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	n := max(uint64(c.cfg.Clock.Now().UnixMicro()), c.flushes[id].number+1)
+	seen, heard := c.seen[id]
+	if !heard {
+		return 0
+	}
+	n := max(uint64(c.cfg.Clock.Now().UnixMicro()), c.flushes[id].number+1, seen.flushed+1)
 	c.flushes[id] = flushWish{number: n, memory: memory}
 	c.changed.broadcast()
 	return n
@@ -59,22 +70,22 @@ func (c *Control) wish(id model.InstanceID, memory bool) uint64 {
 // saved returns the workspace once everything that it has written until the
 // call is durable, and its memory with it where that is kept.
 func (c *Control) saved(ctx context.Context, ws model.Workspace) (model.Workspace, error) {
-	live, err := c.live(ctx, ws.ID)
-	if err != nil || live == nil {
+	first, err := c.live(ctx, ws.ID)
+	if err != nil {
 		return ws, err
 	}
-	if live.State == model.StateUnproven {
-		return ws, errs.New(errs.Conflict, "node %s is silent: what workspace %s wrote since %s cannot be saved now", c.nodeName(live.Node), ws.Name, ws.HeadAt.Format(time.RFC3339)).
-			WithHint("wait for the node; see: billet node ls")
-	}
-	number := c.wish(live.ID, c.keep(ws) > 0)
 	ctx, cancel := context.WithTimeout(ctx, forkFlushWait)
 	defer cancel()
-	for {
+	var number uint64
+	for live := first; live != nil && live.ID == first.ID; {
 		next := c.changed.next()
-		if now, err := c.live(ctx, ws.ID); err != nil {
-			return ws, err
-		} else if now == nil || now.ID != live.ID || c.flushed(live.ID) >= number {
+		switch {
+		case number == 0 && live.State == model.StateUnproven:
+			return ws, errs.New(errs.Conflict, "node %s is silent: what workspace %s wrote since %s cannot be saved now", c.nodeName(live.Node), ws.Name, ws.HeadAt.Format(time.RFC3339)).
+				WithHint("wait for the node; see: billet node ls")
+		case number == 0:
+			number = c.wish(live.ID, c.keep(ws) > 0)
+		case c.flushed(live.ID) >= number:
 			return c.cfg.Ledger.Workspace(ctx, string(ws.ID))
 		}
 		select {
@@ -82,7 +93,22 @@ func (c *Control) saved(ctx context.Context, ws model.Workspace) (model.Workspac
 		case <-ctx.Done():
 			return ws, errs.New(errs.Unavailable, "workspace %s was not saved in time", ws.Name).WithHint("see flush_error in: billet ws show %s --json", ws.Name)
 		}
+		if live, err = c.live(ctx, ws.ID); err != nil {
+			return ws, err
+		}
 	}
+	return c.atRest(ctx, ws.ID, first != nil)
+}
+
+// atRest returns a workspace whose instance is over. One that was waited for
+// may have ended without saving what the fork was to begin with.
+func (c *Control) atRest(ctx context.Context, id model.WorkspaceID, waited bool) (model.Workspace, error) {
+	ws, err := c.cfg.Ledger.Workspace(ctx, string(id))
+	if err == nil && waited && (ws.Failure == model.CauseFenced || ws.Failure == model.CauseHostGone) {
+		return ws, errs.New(errs.Conflict, "workspace %s ended as %s before it was saved", ws.Name, ws.Failure).
+			WithHint("fork again to begin with what it had saved at %s", ws.HeadAt.Format(time.RFC3339))
+	}
+	return ws, err
 }
 
 // flushed is the newest wish that the instance's node has met.

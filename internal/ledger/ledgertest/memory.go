@@ -68,6 +68,25 @@ func testMemoryDropped(f *fixture) {
 	f.same("the snapshot but for its memory", must[[]model.Snapshot](f)(f.l.Snapshots(f.ctx, w.ID))[0], s)
 }
 
+// testMemoryForgotten wants a stop that keeps no memory, and a failure, to be
+// followed by a boot: what was ended does not come back.
+func testMemoryForgotten(f *fixture) {
+	for word, end := range map[string]func(model.Workspace, model.Instance){
+		"one": func(w model.Workspace, _ model.Instance) {
+			w = must[model.Workspace](f)(f.l.SetDesired(f.ctx, f.m, w.ID, model.DesiredStopped))
+			f.same("memory in the answer", w.Memory, model.Memory{})
+		},
+		"two": func(_ model.Workspace, in model.Instance) { f.observe(in, model.StateEnded, model.CauseOutOfMemory) },
+	} {
+		_, in := f.running(word)
+		mem := f.memory("m1", time.Hour)
+		w, s := f.commitWith("s"+word, in, mem)
+		end(w, in)
+		f.same("memory", must[model.Workspace](f)(f.l.Workspace(f.ctx, word)).Memory, model.Memory{})
+		f.same("the snapshot's", must[[]model.Snapshot](f)(f.l.Snapshots(f.ctx, w.ID))[0], s)
+	}
+}
+
 // testMemoryOfAFork wants a fork to begin with the memory of its parent.
 func testMemoryOfAFork(f *fixture) {
 	fork := f.newWorkspace("fork")

@@ -38,6 +38,14 @@ func (s *Store) ExpireMemory(ctx context.Context, m ledger.Meta) (n int, err err
 	return n, nil
 }
 
+// forgetMemory empties what a workspace's head has; its snapshot keeps it.
+func (t *tx) forgetMemory(w model.Workspace) error {
+	if err := t.exec("UPDATE workspaces"+dropMemory+" WHERE id = ?", time.Time{}, w.ID); err != nil {
+		return err
+	}
+	return t.emit(ledger.EventMemoryDropped, aboutWorkspace(w), map[string]string{"memory": string(w.Memory.Root)})
+}
+
 // DropMemory implements ledger.Ledger.
 func (s *Store) DropMemory(ctx context.Context, m ledger.Meta, id model.WorkspaceID, root model.Root) error {
 	return s.write(ctx, m, "drop memory of workspace "+string(id), func(t *tx) error {

@@ -55,7 +55,7 @@ func (s *Store) CreateWorkspace(ctx context.Context, m ledger.Meta, w model.Work
 		if got, repeated, err = t.created(idem); err != nil || repeated {
 			return err
 		}
-		if w.Desired != model.DesiredRunning && w.Desired != model.DesiredStopped {
+		if w.Desired != model.DesiredRunning && w.Desired != model.DesiredHibernated && w.Desired != model.DesiredStopped {
 			return errs.New(errs.Invalid, "a workspace cannot be made with desired %q", w.Desired)
 		}
 		if err := t.freeName(w.Name); err != nil {
@@ -167,6 +167,9 @@ func (s *Store) SetDesired(ctx context.Context, m ledger.Meta, id model.Workspac
 		if err := t.putDesired(w); err != nil {
 			return err
 		}
+		if d == model.DesiredStopped {
+			w.Memory = model.Memory{}
+		}
 		return t.emit(ledger.EventWorkspaceDesired, aboutWorkspace(w), map[string]string{"desired": string(d)})
 	})
 	if err != nil {
@@ -175,7 +178,14 @@ func (s *Store) SetDesired(ctx context.Context, m ledger.Meta, id model.Workspac
 	return w, nil
 }
 
+// putDesired records what is wanted. One that is to be stopped, or has failed,
+// boots when it comes back: its memory would bring back what was ended.
 func (t *tx) putDesired(w model.Workspace) error {
+	if w.Desired == model.DesiredStopped && w.Memory.Root != "" {
+		if err := t.forgetMemory(w); err != nil {
+			return err
+		}
+	}
 	return t.exec("UPDATE workspaces SET desired = ?, failure = ?, updated = ? WHERE id = ?", w.Desired, w.Failure, w.Updated, w.ID)
 }
 
