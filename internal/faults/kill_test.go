@@ -38,7 +38,7 @@ func TestTable_HasARowForEachStep(t *testing.T) {
 }
 
 // TestKill kills each process at each step, as the table says.
-// invariants 4, 12, 13, 15, 16
+// invariants 4, 12, 13, 15, 16, 18
 func TestKill(t *testing.T) {
 	results := &results{took: map[string]string{}}
 	t.Run("at", func(t *testing.T) {

@@ -201,6 +201,8 @@ func TestHibernate_ThenResume(t *testing.T) {
 	}
 }
 
+// invariant 18
+//
 // A memory image that cannot be used costs the memory, not the workspace, and
 // the reason is told.
 func TestResume_FallsBackToCold(t *testing.T) {
@@ -285,46 +287,5 @@ func TestFlush_WithMemory(t *testing.T) {
 	in := w.plane.instances[id]
 	if m := w.memories[in.memory]; m.disk != in.head || m.file != "thought\x00a" || w.guest(id).paused || w.guest(id).starts != 1 {
 		t.Errorf("got %+v of head %s, guest %+v", m, in.head, w.guest(id))
-	}
-}
-
-// While a flush is stuck in the store, the node hears everything else.
-func TestFlush_StuckHoldsUpNothing(t *testing.T) {
-	for name, tc := range map[string]struct {
-		do    func(w *world, id model.InstanceID)
-		cause model.Cause
-	}{
-		"stop": {func(w *world, id model.InstanceID) { w.want(id, model.InstanceStop) }, model.CauseStopped},
-		"exit": {func(w *world, id model.InstanceID) {
-			w.exitGuest(id, driver.Exit{Cause: model.CauseOutOfMemory})
-		}, model.CauseOutOfMemory},
-		"full": {func(w *world, id model.InstanceID) { w.fault(id, Fault{Kind: FaultDiskFull}) }, model.CauseDiskFull},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			w, _, id := running(t)
-			stuck, free := make(chan struct{}), make(chan struct{})
-			first := true
-			w.change(func() {
-				w.stall = func() <-chan struct{} {
-					if first {
-						first = false
-						close(stuck)
-					}
-					return free
-				}
-			})
-			w.askFlush(id)
-			<-stuck
-			tc.do(w, id)
-			w.await("the guest is ended while the flush hangs", func() bool { return !w.guest(id).running })
-			close(free)
-			if cause := w.awaitEnded(id); cause != tc.cause {
-				t.Errorf("cause %q, want %q", cause, tc.cause)
-			}
-			if got := w.saved(id); !cmp.Equal(got, []string{"a"}) {
-				t.Errorf("saved %q", got)
-			}
-		})
 	}
 }
