@@ -28,5 +28,5 @@ func (e *CorruptError) Error() string {
 // Unwrap gives the error its kind and hint.
 func (e *CorruptError) Unwrap() error {
 	return errs.New(errs.Internal, "the object store lost or altered an object").
-		WithHint("restore %s from a copy of the object store, or start from an older snapshot", e.Key)
+		WithHint("put %s back from a copy of the object store", e.Key)
 }

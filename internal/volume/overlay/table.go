@@ -287,5 +287,5 @@ func (o *Overlay) collect() (changed []int, slots [][]byte) {
 
 func damaged(format string, args ...any) error {
 	return errs.New(errs.Internal, "overlay map is damaged: "+format, args...).
-		WithHint("the instance's unsaved changes cannot be read; keep its volume directory, and start from the last snapshot")
+		WithHint("what was not saved cannot be read; give it up, its files are kept aside on the node: billet ws start NAME --from-snapshot --force")
 }
