@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -74,34 +75,135 @@ func TestVolume_FlippedByteIsAnErrorAndAFault(t *testing.T) {
 	}
 }
 
-func TestVolume_FullHostDisk(t *testing.T) {
-	w := newWorld(t)
-	host := testenv.TmpfsDir(t, "12m")
+// crowded is a volume whose overlay lies on a file system of size, with a file
+// that was synced before it was full.
+func (w *world) crowded(size string) (v *vol, host string) {
+	w.t.Helper()
+	host = testenv.TmpfsDir(w.t, size)
 	cfg := w.config(w.image)
 	cfg.Dir = filepath.Join(host, "volume")
-	v := w.spawn(cfg)
-	v.write("kept", bigFile()[:mib])
-	var wrote error
-	for i := 0; wrote == nil && i < 40; i++ {
-		wrote = v.in(func() error { return writeSynced(v.path(fmt.Sprint("fill", i)), bigFile()[:mib]) })
-	}
-	if wrote == nil {
-		t.Fatal("40 MiB were written into 12 MiB")
-	}
-	f, err := v.WaitFault(w.ctx)
-	w.check(err)
-	if f.Kind != protocol.FaultDiskFull {
-		t.Errorf("fault %+v, want %s", f, protocol.FaultDiskFull)
-	}
-	t.Logf("write: %v; faults %+v", wrote, v.status().Faults)
-	v.kill()
-	w.check(unix.Mount("", host, "", unix.MS_REMOUNT|unix.MS_NOSUID|unix.MS_NODEV, "size=200m"))
 	v = w.spawn(cfg)
+	v.write("kept", bigFile()[:mib])
+	return v, host
+}
+
+// fill writes and syncs files until the disk is full. What it returns tells
+// when that came to an end, and how.
+func (v *vol) fill() <-chan error {
+	ended := make(chan error, 1)
+	go func() {
+		ended <- v.in(func() error {
+			for i := range 40 {
+				if err := writeSynced(v.path(fmt.Sprint("fill", i)), bigFile()[:mib]); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+	}()
+	return ended
+}
+
+func (v *vol) awaitFull() {
+	v.w.t.Helper()
+	f, err := v.WaitFault(v.w.ctx)
+	v.w.check(err)
+	if f.Kind != protocol.FaultDiskFull {
+		v.w.t.Errorf("fault %+v, want %s", f, protocol.FaultDiskFull)
+	}
+}
+
+// TestVolume_FullHostDisk: a write that found no room is held, goes on when
+// there is some, and everything that was synced is there.
+// invariant 12
+func TestVolume_FullHostDisk(t *testing.T) {
+	w := newWorld(t)
+	v, host := w.crowded("12m")
+	ended := v.fill()
+	v.awaitFull()
+	select {
+	case err := <-ended:
+		t.Fatalf("the fault was told and the write ended: %v", err)
+	default:
+	}
+	w.check(unix.Mount("", host, "", unix.MS_REMOUNT|unix.MS_NOSUID|unix.MS_NODEV, "size=200m"))
+	if err := <-ended; err != nil && !errors.Is(err, unix.ENOSPC) { // of the guest's own disk
+		t.Errorf("after there was room the write gave %v", err)
+	}
+	v.kill()
+	v = w.spawn(v.cfg)
+	for _, name := range []string{"kept", "fill0", "fill20"} {
+		if got := v.read(name); !bytes.Equal(got, bigFile()[:mib]) {
+			t.Errorf("%s was synced and is damaged", name)
+		}
+	}
+	v.kill()
+}
+
+// TestVolume_FullHostDiskAcknowledgesNothing: a guest that is killed when the
+// fault is told never hears how its sync ended, and is gone soon.
+// invariant 12
+func TestVolume_FullHostDiskAcknowledgesNothing(t *testing.T) {
+	w := newWorld(t)
+	v, host := w.crowded("12m")
+	dd := testenv.NeedBinary(t, "dd")
+	guest := exec.Command(dd, "if=/dev/urandom", "of="+v.path("more"), "bs=1M", "count=30", "conv=fsync")
+	w.check(v.in(guest.Start))
+	v.awaitFull()
+	w.check(guest.Process.Kill())
+	state, err := guest.Process.Wait()
+	w.check(err)
+	if how, ok := state.Sys().(syscall.WaitStatus); !ok || how.Signal() != unix.SIGKILL {
+		t.Errorf("the guest ended by itself: %v", state)
+	}
+	// Still full: nothing hangs.
+	_ = v.Unmount(w.ctx)
+	if v.status().Mounted {
+		t.Error("the file system is still mounted")
+	}
+	w.check(unix.Mount("", host, "", unix.MS_REMOUNT|unix.MS_NOSUID|unix.MS_NODEV, "size=200m"))
+	w.check(v.Unmount(w.ctx))
+	root := v.saveAll()
+	w.check(v.Close(w.ctx))
+	v = w.spawn(w.config(root))
 	if got := v.read("kept"); !bytes.Equal(got, bigFile()[:mib]) {
 		t.Error("a file that was synced before the disk was full is damaged")
 	}
 	v.write("more", bigFile())
 	v.kill()
+}
+
+// TestVolume_FullHostDiskUntold: as long as nobody could end the guest the
+// write is held; the end of the process lets it go, and so does a call that is
+// made when the guest has ended.
+// invariant 15
+func TestVolume_FullHostDiskUntold(t *testing.T) {
+	w := newWorld(t)
+	for name, end := range map[string]func(v *vol){
+		"kill":    func(v *vol) { v.kill() },
+		"unmount": func(v *vol) { _ = v.Unmount(w.ctx) }, // conflict: the writer is in there
+	} {
+		v, _ := w.crowded("12m")
+		ended := v.fill()
+		full := func() error {
+			log, err := os.ReadFile(protocol.Place(v.cfg.Dir).LogFile())
+			if err == nil && !bytes.Contains(log, []byte("no space left")) {
+				err = errors.New("the disk is not full yet")
+			}
+			return err
+		}
+		testenv.Await(t, 20*time.Second, full)
+		select {
+		case err := <-ended:
+			t.Fatalf("%s: nobody was told and the write ended: %v", name, err)
+		default:
+		}
+		end(v)
+		if err := <-ended; err == nil {
+			t.Errorf("%s: the write was acknowledged", name)
+		}
+		v.kill()
+	}
 }
 
 func TestVolume_ReadOnlyIsAFault(t *testing.T) {
@@ -110,30 +212,34 @@ func TestVolume_ReadOnlyIsAFault(t *testing.T) {
 	cfg := w.config(w.image)
 	cfg.Dir = filepath.Join(host, "volume")
 	v := w.spawn(cfg)
-	// The journal meets the full disk: many small files.
-	_ = v.in(func() error {
-		for i := range 40 {
-			_ = os.WriteFile(v.path(fmt.Sprint("fill", i)), bigFile()[:mib], 0o600)
-		}
-		dir, err := os.Open(v.path(""))
-		if err != nil {
-			return err
-		}
-		defer dir.Close()
-		for i := range 500 {
-			_ = os.WriteFile(v.path(fmt.Sprint("small", i)), []byte("x"), 0o600)
-		}
-		return unix.Syncfs(int(dir.Fd()))
-	})
-	testenv.Await(t, 30*time.Second, func() error {
+	// The journal meets the full disk: many small files, until the kernel has
+	// had enough.
+	stop, ended := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(ended)
+		_ = v.in(func() error {
+			for i := 0; ; i++ {
+				select {
+				case <-stop:
+					return nil
+				default:
+				}
+				_ = writeSynced(v.path(fmt.Sprint("fill", i%40)), bigFile()[:mib])
+				for j := range 100 {
+					_ = os.WriteFile(v.path(fmt.Sprint("small", i, "-", j)), []byte("x"), 0o600)
+				}
+			}
+		})
+	}()
+	testenv.Await(t, 45*time.Second, func() error {
 		faults := v.status().Faults
 		if slices.ContainsFunc(faults, func(f protocol.Fault) bool { return f.Kind == protocol.FaultReadOnly }) {
 			return nil
 		}
-		// Go on until the kernel has had enough.
-		_ = v.in(func() error { return writeSynced(v.path("again"), bigFile()) })
 		return fmt.Errorf("no fault says that the file system is read-only: %+v", faults)
 	})
+	close(stop)
+	<-ended
 	v.kill()
 }
 

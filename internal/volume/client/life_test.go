@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/billethq/billet/internal/errs"
+	"github.com/billethq/billet/internal/volume"
 	"github.com/billethq/billet/internal/volume/protocol"
 )
 
@@ -140,6 +141,53 @@ func TestVolume_GrowsOnceAndOpensAlike(t *testing.T) {
 	t.Logf("opening 1 GiB %+v, 32 GiB %+v", small, large)
 	if large.fetched > small.fetched+1 || large.reads > small.reads+4 || large.writes > small.writes+4 {
 		t.Errorf("opening 32 GiB costs %+v, 1 GiB %+v", large, small)
+	}
+}
+
+// TestVolume_SaysHowItWasLeft: a file system that the kernel gave up is unmounted
+// like any other, and its root is one as after a power cut.
+func TestVolume_SaysHowItWasLeft(t *testing.T) {
+	giveUp := func(v *vol) {
+		v.w.check(v.in(func() error {
+			dir, err := os.Open(v.path(""))
+			if err != nil {
+				return err
+			}
+			defer dir.Close()
+			const (
+				shutdown = 0x8004587d // EXT4_IOC_SHUTDOWN
+				noFlush  = 2          // without writing out the journal
+			)
+			return unix.IoctlSetPointerInt(int(dir.Fd()), shutdown, noFlush)
+		}))
+	}
+	unmount := func(v *vol) { v.w.check(v.Unmount(v.w.ctx)) }
+	for name, test := range map[string]struct {
+		leave []func(*vol)
+		want  volume.Consistency
+	}{
+		"mounted":             {nil, volume.Frozen},
+		"unmounted":           {[]func(*vol){unmount}, volume.Frozen},
+		"given up, unmounted": {[]func(*vol){giveUp, unmount}, volume.Crash},
+	} {
+		w := newWorld(t)
+		v := w.spawn(w.config(w.image))
+		v.write("note", []byte("x"))
+		for _, leave := range test.leave {
+			leave(v)
+		}
+		up := v.save(true)
+		m, err := w.store.LoadManifest(w.ctx, up.Root)
+		w.check(err)
+		if up.Consistency != test.want || m.Meta().Consistency != test.want {
+			t.Errorf("%s: saved as %s, its root says %s, want %s", name, up.Consistency, m.Meta().Consistency, test.want)
+		}
+		v.kill()
+		v = w.spawn(w.config(up.Root))
+		if got := v.read("note"); string(got) != "x" {
+			t.Errorf("%s: note reads %q", name, got)
+		}
+		v.kill()
 	}
 }
 

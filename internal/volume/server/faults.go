@@ -25,14 +25,16 @@ type faults struct {
 
 func newFaults() *faults { return &faults{any: make(chan struct{})} }
 
-func (f *faults) add(fault protocol.Fault) {
+// add reports whether the fault is the first of its kind.
+func (f *faults) add(fault protocol.Fault) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if slices.ContainsFunc(f.seen, func(s protocol.Fault) bool { return s.Kind == fault.Kind }) {
-		return
+		return false
 	}
 	f.seen = append(f.seen, fault)
 	f.close.Do(func() { close(f.any) })
+	return true
 }
 
 func (f *faults) all() []protocol.Fault {
@@ -53,23 +55,26 @@ func (f *faults) first(ctx context.Context, closed <-chan struct{}) (protocol.Fa
 	}
 }
 
-// deviceError is called with each error that the file system above is given.
+// deviceError is called with each error of the device, before the file system
+// above is given it.
 func (s *server) deviceError(err error) {
 	if errors.Is(err, context.Canceled) || errors.Is(err, os.ErrClosed) {
 		return // the volume is closing
 	}
-	s.log.Error("input/output error", "error", err)
+	s.watch.hurry()
 	var corrupt *volume.CorruptError
 	switch {
 	case device.IsFull(err):
-		s.faults.add(protocol.Fault{Kind: protocol.FaultDiskFull, Detail: err.Error()})
+		if !s.faults.add(protocol.Fault{Kind: protocol.FaultDiskFull, Detail: err.Error()}) {
+			return // a held write is tried over and over
+		}
 	case errors.As(err, &corrupt):
 		s.damaged.Store(corrupt)
 		s.faults.add(protocol.Fault{
 			Kind: protocol.FaultCorruptBlock, Detail: err.Error(), Block: corrupt.Block, Key: corrupt.Key, Root: s.dev.Root(),
 		})
 	}
-	s.watch.hurry()
+	s.log.Error("input/output error", "error", err)
 }
 
 // The looks at the mount table: the kernel tells nobody that it has made a

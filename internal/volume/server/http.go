@@ -33,10 +33,15 @@ func (s *server) listen() (*http.Server, error) {
 
 func (s *server) handler() http.Handler {
 	mux := http.NewServeMux()
-	mux.HandleFunc("GET "+protocol.PathStatus, func(w http.ResponseWriter, _ *http.Request) { reply(w, s.status(), nil) })
+	mux.HandleFunc("GET "+protocol.PathStatus, func(w http.ResponseWriter, _ *http.Request) {
+		st := s.status()
+		reply(w, st, nil)
+		s.room.tell(st.Faults...)
+	})
 	mux.HandleFunc("GET "+protocol.PathFault, func(w http.ResponseWriter, r *http.Request) {
 		f, err := s.faults.first(r.Context(), s.closed)
 		reply(w, f, err)
+		s.room.tell(f)
 	})
 	call(mux, s, protocol.PathSeal, s.seal)
 	call(mux, s, protocol.PathUpload, s.upload)
@@ -59,6 +64,11 @@ func call[In, Out any](mux *http.ServeMux, s *server, path string, fn func(conte
 		if err := json.NewDecoder(io.LimitReader(r.Body, protocol.MaxDocument)).Decode(&in); err != nil {
 			reply(w, nil, errs.Wrap(errs.Invalid, err, "read body of %s", path))
 			return
+		}
+		if path == protocol.PathUnmount || path == protocol.PathClose {
+			// There is no guest any more. Even a call that is under way may
+			// wait for what is held.
+			s.room.end()
 		}
 		s.calls.Lock()
 		defer s.calls.Unlock()

@@ -38,6 +38,7 @@ type server struct {
 	cache   *volume.Cache
 	fetcher *volume.Fetcher
 	dev     *device.Device
+	room    *room // the device as the file system has it
 	faults  *faults
 	watch   *watch
 	damaged atomic.Pointer[volume.CorruptError] // the newest that was met
@@ -89,7 +90,7 @@ func (s *server) seal(ctx context.Context, req protocol.SealRequest) (protocol.S
 	var err error
 	switch {
 	case !s.isMounted():
-		sealed, err = s.dev.Seal(volume.Frozen)
+		sealed, err = s.sealAsIs()
 	case req.Freeze:
 		sealed, err = s.sealFrozen(ctx)
 	default:
@@ -108,7 +109,7 @@ func (s *server) sealFrozen(ctx context.Context) (bool, error) {
 		return false, err
 	}
 	failpoint.Reach(failpoint.FlushFrozen)
-	sealed, err := s.dev.Seal(volume.Frozen)
+	sealed, err := s.sealAsIs()
 	held, thawErr := frozen.Thaw()
 	if err != nil || thawErr != nil {
 		return sealed, errors.Join(err, thawErr)

@@ -134,7 +134,8 @@ func (s *server) domains() (*volume.Domains, error) {
 }
 
 func (s *server) mount(ctx context.Context, steps *stepper) error {
-	file, err := fusedev.Serve(s.place.DeviceDir(), s.dev, s.log)
+	s.room = newRoom(s.dev)
+	file, err := fusedev.Serve(s.place.DeviceDir(), s.room, s.log)
 	if err != nil {
 		return err
 	}
@@ -151,7 +152,10 @@ func (s *server) mount(ctx context.Context, steps *stepper) error {
 	}
 	s.parts.push(ns.Close)
 	s.ns.Store(ns)
-	s.parts.push(func() error { return s.unmountDisk(context.Background()) })
+	s.parts.push(func() error {
+		s.room.end()
+		return s.unmountDisk(context.Background())
+	})
 	steps.add("attach", made.Attach)
 	steps.add("grow", made.Grow)
 	steps.add("mount", made.Mount)
@@ -166,6 +170,7 @@ func (s *server) mount(ctx context.Context, steps *stepper) error {
 	case idle: // opened again before anything was written
 		s.dev.Settle()
 	}
+	s.room.guest.Store(true)
 	failpoint.Reach(failpoint.CreateMounted)
 	return nil
 }
