@@ -62,8 +62,9 @@ type Service interface {
 	// Events returns at most limit events after seq, of one workspace when ref
 	// is not empty, oldest first.
 	Events(ctx context.Context, who model.Principal, ref string, after int64, limit int) ([]Event, error)
-	// WaitEvents blocks until an event after seq may exist, or ctx ends.
-	WaitEvents(ctx context.Context, after int64) error
+	// WaitEvents blocks until an event of the caller's tenant after seq may
+	// exist, or ctx ends.
+	WaitEvents(ctx context.Context, who model.Principal, after int64) error
 
 	// Authenticate finds the principal of a bearer token.
 	Authenticate(ctx context.Context, secret string) (model.Principal, error)

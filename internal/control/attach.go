@@ -20,7 +20,7 @@ func (c *Control) Attach(ctx context.Context, who model.Principal, ref string) (
 	if err != nil {
 		return api.Attachment{}, err
 	}
-	live, err := c.live(ctx, ws.ID)
+	live, err := c.live(ctx, ws)
 	if err != nil {
 		return api.Attachment{}, err
 	}

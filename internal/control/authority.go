@@ -47,7 +47,7 @@ func (c *Control) mayMake(ctx context.Context, who model.Principal, req api.Atta
 	if c.begunWith(req.Name) {
 		return tierImage(who, req.Name)
 	}
-	rec, _, err := c.cfg.Ledger.Image(ctx, req.Name)
+	rec, _, err := c.cfg.Ledger.Image(ctx, who.Tenant, req.Name)
 	if errs.Is(err, errs.NotFound) {
 		return nil
 	}

@@ -102,11 +102,11 @@ func checkSecrets(ctx context.Context, cfg Config) error {
 	if lost == "" {
 		return nil
 	}
-	images, err := cfg.Ledger.Images(ctx)
+	images, err := cfg.Ledger.Images(ctx, ledger.AllTenants)
 	if err != nil {
 		return err
 	}
-	workspaces, err := cfg.Ledger.Workspaces(ctx)
+	workspaces, err := cfg.Ledger.Workspaces(ctx, ledger.AllTenants)
 	if err != nil || len(images)+len(workspaces) == 0 {
 		return err
 	}

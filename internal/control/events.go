@@ -23,7 +23,7 @@ func (c *Control) Events(ctx context.Context, who model.Principal, ref string, a
 	if limit <= 0 || limit > maxEvents {
 		limit = maxEvents
 	}
-	evs, err := c.cfg.Ledger.Events(ctx, subject, after, limit)
+	evs, err := c.cfg.Ledger.Events(ctx, who.Tenant, subject, after, limit)
 	if err != nil {
 		return nil, err
 	}
@@ -35,10 +35,10 @@ func (c *Control) Events(ctx context.Context, who model.Principal, ref string, a
 }
 
 // WaitEvents implements api.Service.
-func (c *Control) WaitEvents(ctx context.Context, after int64) error {
+func (c *Control) WaitEvents(ctx context.Context, who model.Principal, after int64) error {
 	for {
 		next := c.changed.next()
-		evs, err := c.cfg.Ledger.Events(ctx, "", after, 1)
+		evs, err := c.cfg.Ledger.Events(ctx, who.Tenant, "", after, 1)
 		if err != nil || len(evs) > 0 {
 			return err
 		}

@@ -70,7 +70,7 @@ func (c *Control) wish(id model.InstanceID, memory bool) uint64 {
 // saved returns the workspace once everything that it has written until the
 // call is durable, and its memory with it where that is kept.
 func (c *Control) saved(ctx context.Context, ws model.Workspace) (model.Workspace, error) {
-	first, err := c.live(ctx, ws.ID)
+	first, err := c.live(ctx, ws)
 	if err != nil {
 		return ws, err
 	}
@@ -86,24 +86,24 @@ func (c *Control) saved(ctx context.Context, ws model.Workspace) (model.Workspac
 		case number == 0:
 			number = c.wish(live.ID, c.keep(ws) > 0)
 		case c.flushed(live.ID) >= number:
-			return c.cfg.Ledger.Workspace(ctx, string(ws.ID))
+			return c.cfg.Ledger.Workspace(ctx, ws.Tenant, string(ws.ID))
 		}
 		select {
 		case <-next:
 		case <-ctx.Done():
 			return ws, errs.New(errs.Unavailable, "workspace %s was not saved in time", ws.Name).WithHint("see flush_error in: billet ws show %s --json", ws.Name)
 		}
-		if live, err = c.live(ctx, ws.ID); err != nil {
+		if live, err = c.live(ctx, ws); err != nil {
 			return ws, err
 		}
 	}
-	return c.atRest(ctx, ws.ID, first != nil)
+	return c.atRest(ctx, ws, first != nil)
 }
 
 // atRest returns a workspace whose instance is over. One that was waited for
 // may have ended without saving what the fork was to begin with.
-func (c *Control) atRest(ctx context.Context, id model.WorkspaceID, waited bool) (model.Workspace, error) {
-	ws, err := c.cfg.Ledger.Workspace(ctx, string(id))
+func (c *Control) atRest(ctx context.Context, ws model.Workspace, waited bool) (model.Workspace, error) {
+	ws, err := c.cfg.Ledger.Workspace(ctx, ws.Tenant, string(ws.ID))
 	if err == nil && waited && (ws.Failure == model.CauseFenced || ws.Failure == model.CauseHostGone) {
 		return ws, errs.New(errs.Conflict, "workspace %s ended as %s before it was saved", ws.Name, ws.Failure).
 			WithHint("fork again to begin with what it had saved at %s", ws.HeadAt.Format(time.RFC3339))

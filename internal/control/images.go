@@ -29,8 +29,8 @@ func (c *Control) AttachImages(ctx context.Context, who model.Principal, req api
 }
 
 // Images implements api.Service.
-func (c *Control) Images(ctx context.Context, _ model.Principal) ([]api.Image, error) {
-	recs, err := c.cfg.Ledger.Images(ctx)
+func (c *Control) Images(ctx context.Context, who model.Principal) ([]api.Image, error) {
+	recs, err := c.cfg.Ledger.Images(ctx, who.Tenant)
 	if err != nil {
 		return nil, err
 	}
@@ -42,8 +42,8 @@ func (c *Control) Images(ctx context.Context, _ model.Principal) ([]api.Image, e
 }
 
 // Image implements api.Service.
-func (c *Control) Image(ctx context.Context, _ model.Principal, ref string) (api.Image, error) {
-	rec, gens, err := c.cfg.Ledger.Image(ctx, ref)
+func (c *Control) Image(ctx context.Context, who model.Principal, ref string) (api.Image, error) {
+	rec, gens, err := c.cfg.Ledger.Image(ctx, who.Tenant, ref)
 	if errs.Is(err, errs.NotFound) {
 		return api.Image{}, errs.New(errs.NotFound, "image %q is not there", ref).WithHint("see: billet image ls")
 	}
@@ -59,13 +59,13 @@ func (c *Control) Image(ctx context.Context, _ model.Principal, ref string) (api
 
 // DeleteImage implements api.Service.
 func (c *Control) DeleteImage(ctx context.Context, who model.Principal, ref string) error {
-	rec, _, err := c.cfg.Ledger.Image(ctx, ref)
+	rec, _, err := c.cfg.Ledger.Image(ctx, who.Tenant, ref)
 	if err == nil {
 		if err := c.mayReplace(who, rec); err != nil {
 			return err
 		}
 		// By its id: another image may take the name meanwhile.
-		err = c.cfg.Ledger.DeleteImage(ctx, c.meta(who.ID), string(rec.Image.ID))
+		err = c.cfg.Ledger.DeleteImage(ctx, c.meta(who.ID), who.Tenant, string(rec.Image.ID))
 	}
 	if errs.Is(err, errs.NotFound) {
 		return errs.New(errs.NotFound, "image %q is not there", ref).WithHint("see: billet image ls")

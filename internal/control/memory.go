@@ -43,7 +43,7 @@ func (c *Control) keptMemory(ctx context.Context, now time.Time, in model.Instan
 	if err := req.Root.Check(); err != nil {
 		return model.Memory{}, err
 	}
-	ws, err := c.cfg.Ledger.Workspace(ctx, string(in.Subject))
+	ws, err := c.cfg.Ledger.Workspace(ctx, in.Tenant, string(in.Subject))
 	if errs.Is(err, errs.NotFound) {
 		return model.Memory{}, errs.New(errs.Stale, "the workspace of instance %s is gone", in.ID)
 	}

@@ -91,7 +91,7 @@ func (c *Control) goneNode(ctx context.Context, ref string) (model.Node, error) 
 // refuseRemoval names what stands on a node: the capacity is charged, and
 // nobody has said that it is free.
 func (c *Control) refuseRemoval(ctx context.Context, n model.Node) error {
-	charged, err := c.cfg.Ledger.Instances(ctx, ledger.InstanceFilter{Node: n.ID, Charged: true})
+	charged, err := c.cfg.Ledger.Instances(ctx, ledger.InstanceFilter{Tenant: ledger.AllTenants, Node: n.ID, Charged: true})
 	if err != nil || len(charged) == 0 {
 		return err
 	}
@@ -114,7 +114,7 @@ func (c *Control) refuseRemoval(ctx context.Context, n model.Node) error {
 // gone already, which then misses nothing.
 func (c *Control) lost(ctx context.Context, in model.Instance) (api.LostInstance, error) {
 	out := api.LostInstance{ID: in.ID, Cause: in.Cause}
-	ws, err := c.cfg.Ledger.Workspace(ctx, string(in.Subject))
+	ws, err := c.cfg.Ledger.Workspace(ctx, in.Tenant, string(in.Subject))
 	if errs.Is(err, errs.NotFound) {
 		return out, nil
 	}

@@ -252,7 +252,7 @@ func (c *Control) number(req api.SyncRequest, resp *api.SyncResponse) (fresh boo
 // desired lists what should be of the node's live instances, and of those that
 // it reports beyond them.
 func (c *Control) desired(ctx context.Context, req api.SyncRequest) ([]api.DesiredInstance, error) {
-	live, err := c.cfg.Ledger.Instances(ctx, ledger.InstanceFilter{Node: req.Node, Live: true})
+	live, err := c.cfg.Ledger.Instances(ctx, ledger.InstanceFilter{Tenant: ledger.AllTenants, Node: req.Node, Live: true})
 	if err != nil {
 		return nil, err
 	}
@@ -282,7 +282,7 @@ func (c *Control) desiredOf(ctx context.Context, in model.Instance) (api.Desired
 		ID: in.ID, Desired: in.Desired, Epoch: in.Epoch, Tenant: in.Tenant, SubjectKind: in.SubjectKind,
 		Subject: in.Subject, Shape: in.Shape,
 	}
-	ws, err := c.cfg.Ledger.Workspace(ctx, string(in.Subject))
+	ws, err := c.cfg.Ledger.Workspace(ctx, in.Tenant, string(in.Subject))
 	if err != nil {
 		return d, err
 	}
@@ -326,7 +326,7 @@ func (c *Control) BeginFlush(ctx context.Context, req api.BeginFlushRequest) (ap
 		return api.BeginFlushResponse{}, err
 	}
 	if req.Pending != "" {
-		ws, err := c.cfg.Ledger.Workspace(ctx, string(in.Subject))
+		ws, err := c.cfg.Ledger.Workspace(ctx, in.Tenant, string(in.Subject))
 		if err != nil {
 			return api.BeginFlushResponse{}, err
 		}

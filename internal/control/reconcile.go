@@ -40,7 +40,7 @@ func (c *Control) reconcile(ctx context.Context) error {
 	if err := c.expire(ctx); err != nil {
 		return err
 	}
-	all, err := c.cfg.Ledger.Workspaces(ctx)
+	all, err := c.cfg.Ledger.Workspaces(ctx, ledger.AllTenants)
 	if err != nil {
 		return err
 	}
@@ -97,7 +97,7 @@ func (c *Control) step(ctx context.Context, ws model.Workspace) (bool, error) {
 }
 
 func (c *Control) move(ctx context.Context, ws model.Workspace) (bool, error) {
-	live, err := c.live(ctx, ws.ID)
+	live, err := c.live(ctx, ws)
 	if err != nil {
 		return false, err
 	}
@@ -126,14 +126,14 @@ func (c *Control) move(ctx context.Context, ws model.Workspace) (bool, error) {
 		if live != nil {
 			return c.tell(ctx, live, model.InstanceDestroy)
 		}
-		return true, c.cfg.Ledger.RemoveWorkspace(ctx, c.meta(""), ws.ID)
+		return true, c.cfg.Ledger.RemoveWorkspace(ctx, c.meta(""), ws.Tenant, ws.ID)
 	}
 	return false, nil
 }
 
 // live returns the live instance of a workspace, or nil.
-func (c *Control) live(ctx context.Context, id model.WorkspaceID) (*model.Instance, error) {
-	ins, err := c.cfg.Ledger.Instances(ctx, ledger.InstanceFilter{Subject: model.SubjectID(id), Live: true})
+func (c *Control) live(ctx context.Context, ws model.Workspace) (*model.Instance, error) {
+	ins, err := c.cfg.Ledger.Instances(ctx, ledger.InstanceFilter{Tenant: ws.Tenant, Subject: model.SubjectID(ws.ID), Live: true})
 	if err != nil || len(ins) == 0 {
 		return nil, err
 	}
@@ -144,7 +144,7 @@ func (c *Control) tell(ctx context.Context, in *model.Instance, d model.Instance
 	if in == nil || in.Desired == d || in.Desired == model.InstanceDestroy {
 		return false, nil
 	}
-	return true, c.cfg.Ledger.SetInstanceDesired(ctx, c.meta(""), in.ID, d)
+	return true, c.cfg.Ledger.SetInstanceDesired(ctx, c.meta(""), in.Tenant, in.ID, d)
 }
 
 // place chooses a node and reserves an instance there. The choice is made on a
@@ -194,7 +194,7 @@ func (c *Control) candidates(ctx context.Context) ([]fleet.Candidate, error) {
 	if err != nil {
 		return nil, err
 	}
-	charged, err := c.cfg.Ledger.Instances(ctx, ledger.InstanceFilter{Charged: true})
+	charged, err := c.cfg.Ledger.Instances(ctx, ledger.InstanceFilter{Tenant: ledger.AllTenants, Charged: true})
 	if err != nil {
 		return nil, err
 	}

@@ -15,7 +15,7 @@ func (c *Control) show(ctx context.Context, ws model.Workspace) (api.Workspace, 
 		Image: ws.Image, Desired: ws.Desired, Failure: ws.Failure, Head: ws.Head, HeadSeq: ws.HeadSeq, DurableAt: ws.HeadAt,
 		Epoch: ws.Epoch, Created: ws.Created, Updated: ws.Updated,
 	}
-	ins, err := c.cfg.Ledger.Instances(ctx, ledger.InstanceFilter{Subject: model.SubjectID(ws.ID)})
+	ins, err := c.cfg.Ledger.Instances(ctx, ledger.InstanceFilter{Tenant: ws.Tenant, Subject: model.SubjectID(ws.ID)})
 	if err != nil {
 		return v, err
 	}

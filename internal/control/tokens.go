@@ -85,22 +85,20 @@ func tokenView(t model.Token, p model.Principal) api.Token {
 
 // Tokens implements api.Service.
 func (c *Control) Tokens(ctx context.Context, who model.Principal) ([]api.Token, error) {
-	recs, err := c.cfg.Ledger.Tokens(ctx)
+	recs, err := c.cfg.Ledger.Tokens(ctx, who.Tenant)
 	if err != nil {
 		return nil, err
 	}
 	out := []api.Token{}
 	for _, r := range recs {
-		if r.Token.Tenant == who.Tenant {
-			out = append(out, tokenView(r.Token, r.Principal))
-		}
+		out = append(out, tokenView(r.Token, r.Principal))
 	}
 	return out, nil
 }
 
 // DeleteToken implements api.Service.
 func (c *Control) DeleteToken(ctx context.Context, who model.Principal, ref string) error {
-	err := c.cfg.Ledger.DeleteToken(ctx, c.meta(who.ID), ref)
+	err := c.cfg.Ledger.DeleteToken(ctx, c.meta(who.ID), who.Tenant, ref)
 	if errs.Is(err, errs.NotFound) {
 		return errs.New(errs.NotFound, "token %q is not there", ref).WithHint("see: billet token ls")
 	}

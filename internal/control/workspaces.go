@@ -89,7 +89,7 @@ func (c *Control) tierFor(who model.Principal, req api.CreateWorkspaceRequest) (
 
 // onImage puts the workspace on the newest generation of its image.
 func (c *Control) onImage(ctx context.Context, ws model.Workspace) (model.Workspace, error) {
-	rec, _, err := c.cfg.Ledger.Image(ctx, ws.Image)
+	rec, _, err := c.cfg.Ledger.Image(ctx, ws.Tenant, ws.Image)
 	if errs.Is(err, errs.NotFound) {
 		return ws, errs.New(errs.NotFound, "image %q is not there", ws.Image).WithHint("see: billet image ls; make one with: billet image import, billet image build debian")
 	}
@@ -111,7 +111,7 @@ func (c *Control) onImage(ctx context.Context, ws model.Workspace) (model.Worksp
 // first instance. A refusal comes before anything is recorded; should the
 // fleet fill up in between, the record is taken back.
 func (c *Control) create(ctx context.Context, m ledger.Meta, ws model.Workspace, idem ledger.Idempotency) (api.Workspace, error) {
-	if earlier, found, err := c.cfg.Ledger.Created(ctx, idem); err != nil {
+	if earlier, found, err := c.cfg.Ledger.Created(ctx, ws.Tenant, idem); err != nil {
 		return api.Workspace{}, err
 	} else if found {
 		return c.show(ctx, earlier)
@@ -161,10 +161,10 @@ func (c *Control) admit(ctx context.Context, ws model.Workspace) error {
 // takeBack removes a workspace whose first placement was refused, so that the
 // caller's refusal is the whole truth.
 func (c *Control) takeBack(ctx context.Context, m ledger.Meta, ws model.Workspace, cause error) error {
-	if _, err := c.cfg.Ledger.SetDesired(ctx, m, ws.ID, model.DesiredDeleted); err != nil {
+	if _, err := c.cfg.Ledger.SetDesired(ctx, m, ws.Tenant, ws.ID, model.DesiredDeleted); err != nil {
 		return fmt.Errorf("take back workspace %s: %w", ws.Name, err)
 	}
-	if err := c.cfg.Ledger.RemoveWorkspace(ctx, m, ws.ID); err != nil {
+	if err := c.cfg.Ledger.RemoveWorkspace(ctx, m, ws.Tenant, ws.ID); err != nil {
 		return fmt.Errorf("take back workspace %s: %w", ws.Name, err)
 	}
 	return cause
@@ -172,8 +172,8 @@ func (c *Control) takeBack(ctx context.Context, m ledger.Meta, ws model.Workspac
 
 // find returns a workspace of the caller's tenant.
 func (c *Control) find(ctx context.Context, who model.Principal, ref string) (model.Workspace, error) {
-	ws, err := c.cfg.Ledger.Workspace(ctx, ref)
-	if errs.Is(err, errs.NotFound) || (err == nil && ws.Tenant != who.Tenant) {
+	ws, err := c.cfg.Ledger.Workspace(ctx, who.Tenant, ref)
+	if errs.Is(err, errs.NotFound) {
 		return ws, errs.New(errs.NotFound, "workspace %q is not there", ref).WithHint("see: billet ws ls")
 	}
 	return ws, err
@@ -181,15 +181,12 @@ func (c *Control) find(ctx context.Context, who model.Principal, ref string) (mo
 
 // Workspaces implements api.Service.
 func (c *Control) Workspaces(ctx context.Context, who model.Principal) ([]api.Workspace, error) {
-	all, err := c.cfg.Ledger.Workspaces(ctx)
+	all, err := c.cfg.Ledger.Workspaces(ctx, who.Tenant)
 	if err != nil {
 		return nil, err
 	}
 	out := []api.Workspace{}
 	for _, ws := range all {
-		if ws.Tenant != who.Tenant {
-			continue
-		}
 		v, err := c.show(ctx, ws)
 		if err != nil {
 			return nil, err
@@ -217,7 +214,7 @@ func (c *Control) UpdateWorkspace(ctx context.Context, who model.Principal, ref 
 	if err != nil {
 		return api.Workspace{}, err
 	}
-	if err := c.cfg.Ledger.RenameWorkspace(ctx, c.meta(who.ID), ws.ID, req.Name); err != nil {
+	if err := c.cfg.Ledger.RenameWorkspace(ctx, c.meta(who.ID), ws.Tenant, ws.ID, req.Name); err != nil {
 		return api.Workspace{}, err
 	}
 	c.changed.broadcast()
@@ -233,7 +230,7 @@ func (c *Control) StartWorkspace(ctx context.Context, who model.Principal, ref s
 	if req.FromSnapshot != req.Force {
 		return api.Workspace{}, errs.New(errs.Invalid, "from_snapshot and force go together").WithHint("billet ws start %s --from-snapshot --force", ws.Name)
 	}
-	live, err := c.live(ctx, ws.ID)
+	live, err := c.live(ctx, ws)
 	if err != nil {
 		return api.Workspace{}, err
 	}
@@ -243,7 +240,7 @@ func (c *Control) StartWorkspace(ctx context.Context, who model.Principal, ref s
 		if err := c.admit(ctx, ws); err != nil {
 			return api.Workspace{}, err
 		}
-		if err := c.cfg.Ledger.Fence(ctx, m, model.SubjectWorkspace, model.SubjectID(ws.ID)); err != nil {
+		if err := c.cfg.Ledger.Fence(ctx, m, ws.Tenant, model.SubjectWorkspace, model.SubjectID(ws.ID)); err != nil {
 			return api.Workspace{}, err
 		}
 		live = nil
@@ -263,7 +260,7 @@ func (c *Control) start(ctx context.Context, m ledger.Meta, ws model.Workspace, 
 			return api.Workspace{}, err
 		}
 	}
-	ws, err := c.cfg.Ledger.SetDesired(ctx, m, ws.ID, model.DesiredRunning)
+	ws, err := c.cfg.Ledger.SetDesired(ctx, m, ws.Tenant, ws.ID, model.DesiredRunning)
 	if err != nil {
 		return api.Workspace{}, err
 	}
@@ -285,7 +282,7 @@ func (c *Control) StopWorkspace(ctx context.Context, who model.Principal, ref st
 	if req.Cold || c.keep(ws) <= 0 {
 		desired = model.DesiredStopped
 	}
-	ws, err = c.cfg.Ledger.SetDesired(ctx, c.meta(who.ID), ws.ID, desired)
+	ws, err = c.cfg.Ledger.SetDesired(ctx, c.meta(who.ID), ws.Tenant, ws.ID, desired)
 	if err != nil {
 		return api.Workspace{}, err
 	}
@@ -303,7 +300,7 @@ func (c *Control) DeleteWorkspace(ctx context.Context, who model.Principal, ref 
 	if err != nil {
 		return err
 	}
-	live, err := c.live(ctx, ws.ID)
+	live, err := c.live(ctx, ws)
 	if err != nil {
 		return err
 	}
@@ -312,7 +309,7 @@ func (c *Control) DeleteWorkspace(ctx context.Context, who model.Principal, ref 
 			return err
 		}
 	}
-	ws, err = c.cfg.Ledger.SetDesired(ctx, c.meta(who.ID), ws.ID, model.DesiredDeleted)
+	ws, err = c.cfg.Ledger.SetDesired(ctx, c.meta(who.ID), ws.Tenant, ws.ID, model.DesiredDeleted)
 	if err != nil {
 		return err
 	}
@@ -345,7 +342,7 @@ func (c *Control) Snapshots(ctx context.Context, who model.Principal, ref string
 	if err != nil {
 		return nil, err
 	}
-	snaps, err := c.cfg.Ledger.Snapshots(ctx, ws.ID)
+	snaps, err := c.cfg.Ledger.Snapshots(ctx, ws.Tenant, ws.ID)
 	if err != nil {
 		return nil, err
 	}

@@ -263,7 +263,7 @@ func (h *Handler) streamEvents(x *exchange, after int64) error {
 			}
 		}
 		if len(list) < eventPage {
-			if err := h.cfg.Service.WaitEvents(ctx, after); err != nil {
+			if err := h.cfg.Service.WaitEvents(ctx, x.who, after); err != nil {
 				return err
 			}
 		}

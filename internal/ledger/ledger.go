@@ -7,6 +7,13 @@
 // method makes or changes is stamped with Meta's time, whatever the value
 // passed in says. Times are kept to the microsecond, in UTC; NUL and invalid
 // UTF-8 in text come back as U+FFFD. Every record has a tenant and a region.
+//
+// Whoever asks for a tenant's things says whose, and another tenant's are
+// neither read nor changed: they are errs.NotFound, or errs.Conflict where a
+// name that is unique in the deployment is taken. Without a tenant are the calls
+// that serve every one: what a node reports (its node and epoch guard it), what
+// time has ended, and what is counted for the deployment.
+//
 // Package ledgertest is the conformance suite that each adapter runs.
 //
 // Errors: errs.NotFound, errs.Conflict (a name is taken, a state forbids it),
@@ -33,6 +40,10 @@ type Deployment struct {
 	Created time.Time
 }
 
+// AllTenants asks a list for every tenant's: for the control plane itself, never
+// for a caller.
+const AllTenants model.TenantID = "*"
+
 // Ledger is the port.
 type Ledger interface {
 	// EnsureDeployment returns the deployment, creating it (and the tenant
@@ -40,12 +51,14 @@ type Ledger interface {
 	EnsureDeployment(ctx context.Context, m Meta, id string) (Deployment, error)
 
 	// EnsurePrincipal returns the principal of p's name, creating p when there
-	// is none. errs.Conflict when it exists with another class or role.
+	// is none; names are unique in the deployment. errs.Conflict when it exists
+	// with another class or role, or is another tenant's.
 	EnsurePrincipal(ctx context.Context, m Meta, p model.Principal) (model.Principal, error)
-	// CreateToken: token names are unique. DeleteToken takes a name or an id.
+	// CreateToken: token names are unique in the deployment; the principal is
+	// of the token's tenant. DeleteToken takes a name or an id.
 	CreateToken(ctx context.Context, m Meta, t model.Token) error
-	Tokens(ctx context.Context) ([]TokenRecord, error)
-	DeleteToken(ctx context.Context, m Meta, ref string) error
+	Tokens(ctx context.Context, tenant model.TenantID) ([]TokenRecord, error)
+	DeleteToken(ctx context.Context, m Meta, tenant model.TenantID, ref string) error
 	// TokenByHash finds an unexpired token and its principal, and notes its
 	// use, at most once an hour and without an event; what keeps that from
 	// being noted keeps nobody out. errs.Unauthenticated when there is none.
@@ -69,14 +82,15 @@ type Ledger interface {
 	// CommitGeneration records g under the image of that name, creating the
 	// image img when there is none, and makes g its head. The same root again
 	// as the head changes nothing and returns the head. When img has an owner,
-	// the image that is there must have the same: errs.Denied.
+	// the image that is there must have the same: errs.Denied. Names are unique
+	// in the deployment: errs.Conflict when another tenant has it.
 	CommitGeneration(ctx context.Context, m Meta, img model.Image, g model.ImageGeneration) (ImageRecord, error)
-	Images(ctx context.Context) ([]ImageRecord, error)
+	Images(ctx context.Context, tenant model.TenantID) ([]ImageRecord, error)
 	// Image finds by name or id, with all generations, newest first.
-	Image(ctx context.Context, ref string) (ImageRecord, []model.ImageGeneration, error)
+	Image(ctx context.Context, tenant model.TenantID, ref string) (ImageRecord, []model.ImageGeneration, error)
 	// DeleteImage forgets the image and its generations: workspaces made from
 	// it keep their roots.
-	DeleteImage(ctx context.Context, m Meta, ref string) error
+	DeleteImage(ctx context.Context, m Meta, tenant model.TenantID, ref string) error
 
 	// CreateWorkspace inserts w with epoch 0 and its base as head, unless idem
 	// names an earlier creation: then that workspace comes back with created
@@ -85,18 +99,18 @@ type Ledger interface {
 	CreateWorkspace(ctx context.Context, m Meta, w model.Workspace, idem Idempotency) (got model.Workspace, created bool, err error)
 	// Created returns the workspace that idem made before, if any; errs.Conflict
 	// as CreateWorkspace.
-	Created(ctx context.Context, idem Idempotency) (w model.Workspace, found bool, err error)
+	Created(ctx context.Context, tenant model.TenantID, idem Idempotency) (w model.Workspace, found bool, err error)
 	// Workspace finds by name or id; names are unique in the deployment.
-	Workspace(ctx context.Context, ref string) (model.Workspace, error)
-	Workspaces(ctx context.Context) ([]model.Workspace, error)
-	RenameWorkspace(ctx context.Context, m Meta, id model.WorkspaceID, name string) error
+	Workspace(ctx context.Context, tenant model.TenantID, ref string) (model.Workspace, error)
+	Workspaces(ctx context.Context, tenant model.TenantID) ([]model.Workspace, error)
+	RenameWorkspace(ctx context.Context, m Meta, tenant model.TenantID, id model.WorkspaceID, name string) error
 	// SetDesired changes what the owner wants; to running it clears Failure.
 	// errs.Conflict once it is deleted, unless it is to be deleted again.
-	SetDesired(ctx context.Context, m Meta, id model.WorkspaceID, d model.Desired) (model.Workspace, error)
+	SetDesired(ctx context.Context, m Meta, tenant model.TenantID, id model.WorkspaceID, d model.Desired) (model.Workspace, error)
 	// RemoveWorkspace deletes the record of a workspace that is desired
 	// deleted; errs.Conflict while an instance of it is live. Its name is
 	// free again, its id never.
-	RemoveWorkspace(ctx context.Context, m Meta, id model.WorkspaceID) error
+	RemoveWorkspace(ctx context.Context, m Meta, tenant model.TenantID, id model.WorkspaceID) error
 	// ExpireIdempotency forgets keys used before t.
 	ExpireIdempotency(ctx context.Context, before time.Time) error
 
@@ -106,7 +120,7 @@ type Ledger interface {
 	// workspace not desired running (a reconciler with an old view would
 	// restart what has just failed), errs.Exhausted when the node lacks the
 	// headroom or the tier's Max live instances are reached, errs.NotFound
-	// without node or workspace. Headroom is what instances that have not
+	// without node, or workspace of in's tenant. Headroom is what instances that have not
 	// ended leave: a fenced one is not proved gone. The returned instance has
 	// its epoch.
 	Place(ctx context.Context, m Meta, in model.Instance, ceiling Ceiling) (model.Instance, error)
@@ -114,7 +128,7 @@ type Ledger interface {
 	// Instances returns those that match, oldest first.
 	Instances(ctx context.Context, f InstanceFilter) ([]model.Instance, error)
 	// SetInstanceDesired tells a live instance what should be of it.
-	SetInstanceDesired(ctx context.Context, m Meta, id model.InstanceID, d model.InstanceDesired) error
+	SetInstanceDesired(ctx context.Context, m Meta, tenant model.TenantID, id model.InstanceID, d model.InstanceDesired) error
 	// Observe records what its node saw of an instance: state by the
 	// transition table, cause, detail (cut to 8 KiB), phases, and the lease
 	// renewed, never shortened: observations may arrive out of order. An
@@ -131,9 +145,9 @@ type Ledger interface {
 	// Fence raises the subject's epoch and marks its live instances fenced,
 	// desired fence, so that nothing they flush can be committed any more.
 	// errs.NotFound for a subject that never was.
-	Fence(ctx context.Context, m Meta, kind model.SubjectKind, id model.SubjectID) error
+	Fence(ctx context.Context, m Meta, tenant model.TenantID, kind model.SubjectKind, id model.SubjectID) error
 
-	// BeginFlush records an intent; in.Seq comes back as the subject's head
+	// BeginFlush records an intent of in.Tenant; in.Seq comes back as the subject's head
 	// sequence plus one. errs.Stale unless the instance is live, its epoch is
 	// the subject's and in.Base is the subject's head; errs.Unsupported for a
 	// subject without a head, which is any but a workspace.
@@ -153,11 +167,11 @@ type Ledger interface {
 	ExpireMemory(ctx context.Context, m Meta) (int, error)
 	// DropMemory drops one memory image of a workspace, if its head has it
 	// still: it turned out to be of no use.
-	DropMemory(ctx context.Context, m Meta, ws model.WorkspaceID, root model.Root) error
+	DropMemory(ctx context.Context, m Meta, tenant model.TenantID, ws model.WorkspaceID, root model.Root) error
 	// ExpireIntents removes intents that expired before m.Now.
 	ExpireIntents(ctx context.Context, m Meta) (int, error)
 	// Snapshots of one workspace, newest first.
-	Snapshots(ctx context.Context, ws model.WorkspaceID) ([]model.Snapshot, error)
+	Snapshots(ctx context.Context, tenant model.TenantID, ws model.WorkspaceID) ([]model.Snapshot, error)
 
 	// CreateTerms puts a workspace on terms: before it is made, so that none
 	// lives without its deadline. errs.Conflict when it is on some. The terms of
@@ -165,28 +179,28 @@ type Ledger interface {
 	CreateTerms(ctx context.Context, m Meta, k model.Terms) error
 	// Terms lists all, oldest first; WorkspaceTerms those of one workspace,
 	// errs.NotFound when there are none.
-	Terms(ctx context.Context) ([]model.Terms, error)
-	WorkspaceTerms(ctx context.Context, id model.WorkspaceID) (model.Terms, error)
+	Terms(ctx context.Context, tenant model.TenantID) ([]model.Terms, error)
+	WorkspaceTerms(ctx context.Context, tenant model.TenantID, id model.WorkspaceID) (model.Terms, error)
 	// SetDeadline moves the deadline, with extend only to a later time, and
 	// notes when the workspace was last started unless began is zero.
 	// errs.NotFound without terms, and once it is killed.
-	SetDeadline(ctx context.Context, m Meta, id model.WorkspaceID, deadline, began time.Time, extend bool) (model.Terms, error)
+	SetDeadline(ctx context.Context, m Meta, tenant model.TenantID, id model.WorkspaceID, deadline, began time.Time, extend bool) (model.Terms, error)
 	// SetTermsNetwork replaces the wishes about the network.
-	SetTermsNetwork(ctx context.Context, m Meta, id model.WorkspaceID, network string) error
+	SetTermsNetwork(ctx context.Context, m Meta, tenant model.TenantID, id model.WorkspaceID, network string) error
 	// EndTerms sets the workspace's desired, and that it was killed, in one
 	// transaction with the look at the deadline: whoever was told that it was
 	// extended in time keeps the workspace. ended is false when the deadline
 	// has not come, or it was killed before. errs.NotFound without terms or
 	// workspace.
-	EndTerms(ctx context.Context, m Meta, id model.WorkspaceID, end model.TermsEnd) (ended bool, err error)
+	EndTerms(ctx context.Context, m Meta, tenant model.TenantID, id model.WorkspaceID, end model.TermsEnd) (ended bool, err error)
 	// RemoveTerms makes a workspace an ordinary one.
-	RemoveTerms(ctx context.Context, m Meta, id model.WorkspaceID) error
+	RemoveTerms(ctx context.Context, m Meta, tenant model.TenantID, id model.WorkspaceID) error
 
 	// KeepSnapshot records a state that outlives its workspace; names other
-	// than "" are unique. KeptSnapshots lists all, oldest first.
+	// than "" are unique in the deployment. KeptSnapshots lists all, oldest first.
 	KeepSnapshot(ctx context.Context, m Meta, k model.KeptSnapshot) error
-	KeptSnapshots(ctx context.Context) ([]model.KeptSnapshot, error)
-	ForgetSnapshot(ctx context.Context, m Meta, id model.SnapshotID) error
+	KeptSnapshots(ctx context.Context, tenant model.TenantID) ([]model.KeptSnapshot, error)
+	ForgetSnapshot(ctx context.Context, m Meta, tenant model.TenantID, id model.SnapshotID) error
 
 	// TierUse counts live instances by tier.
 	TierUse(ctx context.Context) (map[string]int, error)
@@ -195,7 +209,7 @@ type Ledger interface {
 	// MaxEvents (which limit 0 stands for), of one subject when subject is not
 	// "". Sequence numbers are in the order of commits: whoever goes on from
 	// the last one it has seen misses none.
-	Events(ctx context.Context, subject string, after int64, limit int) ([]model.Event, error)
+	Events(ctx context.Context, tenant model.TenantID, subject string, after int64, limit int) ([]model.Event, error)
 
 	Close() error
 }
@@ -227,8 +241,9 @@ type Ceiling struct {
 	LeaseUntil time.Time
 }
 
-// InstanceFilter selects; zero fields select all.
+// InstanceFilter selects: a tenant's, or AllTenants'. Other zero fields select all.
 type InstanceFilter struct {
+	Tenant  model.TenantID
 	Node    model.NodeID
 	Subject model.SubjectID
 	Live    bool // only live ones

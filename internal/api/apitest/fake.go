@@ -350,7 +350,7 @@ func (f *Fake) Events(_ context.Context, _ model.Principal, ref string, after in
 }
 
 // WaitEvents implements api.Service.
-func (f *Fake) WaitEvents(ctx context.Context, after int64) error {
+func (f *Fake) WaitEvents(ctx context.Context, _ model.Principal, after int64) error {
 	f.mu.Lock()
 	n, next := int64(len(f.events)), f.changed
 	f.mu.Unlock()

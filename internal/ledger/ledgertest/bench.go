@@ -46,12 +46,12 @@ func BenchmarkLife(b *testing.B, fresh Fresh) {
 		})
 		check(err)
 		head = s.Root
-		check(l.SetInstanceDesired(ctx, m, in.ID, model.InstanceStop))
+		check(l.SetInstanceDesired(ctx, m, "", in.ID, model.InstanceStop))
 		_, err = l.Observe(ctx, m, ledger.Observation{Node: n.ID, Instance: in.ID, Epoch: in.Epoch, State: model.StateEnded, Cause: model.CauseStopped})
 		check(err)
 	}
 	b.ReportMetric(float64(sent(l)-before)/float64(i), "statements/op")
-	if got, err := l.Workspace(ctx, "ws"); err != nil || got.HeadSeq != model.Seq(i) || got.Epoch != model.Epoch(i) {
+	if got, err := l.Workspace(ctx, "", "ws"); err != nil || got.HeadSeq != model.Seq(i) || got.Epoch != model.Epoch(i) {
 		b.Fatalf("after %d rounds: %+v, %v", i, got, err)
 	}
 }
@@ -71,7 +71,7 @@ func BenchmarkWorkspaces(b *testing.B, fresh Fresh) {
 	before, i := sent(l), 0
 	for b.Loop() {
 		i++
-		if got, err := l.Workspaces(ctx); err != nil || len(got) != rows {
+		if got, err := l.Workspaces(ctx, ""); err != nil || len(got) != rows {
 			b.Fatalf("listed %d: %v", len(got), err)
 		}
 	}

@@ -74,22 +74,22 @@ func testImages(f *fixture) {
 	f.same("a root that was head once", third.Head.ID, back.ID)
 
 	for _, ref := range []string{"base", string(img.ID)} {
-		rec, generations, err := f.l.Image(f.ctx, ref)
+		rec, generations, err := f.l.Image(f.ctx, mine, ref)
 		f.do(err)
 		f.same("image", rec, third)
 		f.same("generations, newest first", generations, []model.ImageGeneration{third.Head, second.Head, first.Head})
 	}
-	f.refused(errs.NotFound, func() error { _, _, err := f.l.Image(f.ctx, "none"); return err })
+	f.refused(errs.NotFound, func() error { _, _, err := f.l.Image(f.ctx, mine, "none"); return err })
 	f.refused(errs.Conflict, func() error { // an id is never used twice
 		return drop(f.l.CommitGeneration(f.ctx, f.m, model.Image{ID: id[model.ImageID]("new"), Name: "new"}, g1))
 	})
-	f.same("images", must[[]ledger.ImageRecord](f)(f.l.Images(f.ctx)), []ledger.ImageRecord{third})
+	f.same("images", must[[]ledger.ImageRecord](f)(f.l.Images(f.ctx, mine)), []ledger.ImageRecord{third})
 
 	w := f.workspace("made") // from the image, whose end it outlives
-	f.writes(func() error { return f.l.DeleteImage(f.ctx, f.m, "base") }, ledger.EventImageDeleted)
-	f.refused(errs.NotFound, func() error { return f.l.DeleteImage(f.ctx, f.m, "base") })
-	f.same("workspace after its image", must[model.Workspace](f)(f.l.Workspace(f.ctx, "made")), w)
-	f.same("images left", len(must[[]ledger.ImageRecord](f)(f.l.Images(f.ctx))), 0)
+	f.writes(func() error { return f.l.DeleteImage(f.ctx, f.m, mine, "base") }, ledger.EventImageDeleted)
+	f.refused(errs.NotFound, func() error { return f.l.DeleteImage(f.ctx, f.m, mine, "base") })
+	f.same("workspace after its image", must[model.Workspace](f)(f.l.Workspace(f.ctx, mine, "made")), w)
+	f.same("images left", len(must[[]ledger.ImageRecord](f)(f.l.Images(f.ctx, mine))), 0)
 }
 
 func testImageOwner(f *fixture) {
@@ -99,7 +99,7 @@ func testImageOwner(f *fixture) {
 		return drop(f.l.CommitGeneration(f.ctx, f.m, img, f.newGeneration(generation)))
 	}
 	owner := func(name string) model.PrincipalID {
-		rec, _, err := f.l.Image(f.ctx, name)
+		rec, _, err := f.l.Image(f.ctx, mine, name)
 		f.do(err)
 		return rec.Image.Owner
 	}

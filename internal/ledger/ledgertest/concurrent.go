@@ -53,8 +53,8 @@ func testConcurrentSubject(f *fixture) {
 	f.same("winners", f.race(errs.Conflict, func(l ledger.Ledger, i int) error {
 		return drop(l.Place(f.ctx, f.m, f.newInstance(fmt.Sprint("i", i), w, nodes[i].ID), f.ceiling()))
 	}), 1)
-	f.same("instances", len(must[[]model.Instance](f)(f.l.Instances(f.ctx, ledger.InstanceFilter{}))), 1)
-	f.same("epoch", must[model.Workspace](f)(f.l.Workspace(f.ctx, "one")).Epoch, model.Epoch(1))
+	f.same("instances", len(must[[]model.Instance](f)(f.l.Instances(f.ctx, ledger.InstanceFilter{Tenant: mine}))), 1)
+	f.same("epoch", must[model.Workspace](f)(f.l.Workspace(f.ctx, mine, "one")).Epoch, model.Epoch(1))
 }
 
 // placeEach lets every racer place a workspace of its own on one node.
@@ -91,9 +91,9 @@ func testConcurrentCommit(f *fixture) {
 	f.same("winners", f.race(errs.Stale, func(l ledger.Ledger, i int) error {
 		return drop(l.CommitFlush(f.ctx, f.m, intents[i].ID, in.ID, f.snapshot(fmt.Sprint("s", i), intents[i])))
 	}), 1)
-	snapshots := must[[]model.Snapshot](f)(f.l.Snapshots(f.ctx, w.ID))
+	snapshots := must[[]model.Snapshot](f)(f.l.Snapshots(f.ctx, mine, w.ID))
 	f.same("snapshots", len(snapshots), 1)
-	f.same("head", must[model.Workspace](f)(f.l.Workspace(f.ctx, "one")).Head, snapshots[0].Root)
+	f.same("head", must[model.Workspace](f)(f.l.Workspace(f.ctx, mine, "one")).Head, snapshots[0].Root)
 }
 
 func testConcurrentName(f *fixture) {
@@ -132,11 +132,11 @@ func testConcurrentFence(f *fixture) {
 	s := f.snapshot("s", it)
 	won := f.race(errs.Stale, func(l ledger.Ledger, i int) error {
 		if i == racers/2 {
-			return l.Fence(f.ctx, f.m, model.SubjectWorkspace, in.Subject)
+			return l.Fence(f.ctx, f.m, mine, model.SubjectWorkspace, in.Subject)
 		}
 		return drop(l.CommitFlush(f.ctx, f.m, it.ID, in.ID, s))
 	})
-	got := must[model.Workspace](f)(f.l.Workspace(f.ctx, "one"))
+	got := must[model.Workspace](f)(f.l.Workspace(f.ctx, mine, "one"))
 	switch got.Head {
 	case w.Head: // the fence came first: it alone won
 		f.same("winners", won, 1)
@@ -159,7 +159,7 @@ func testConcurrentEvents(f *fixture) {
 	wg.Go(func() {
 		var after int64
 		for last := false; ; {
-			page, err := follower.Events(f.ctx, "", after, 0)
+			page, err := follower.Events(f.ctx, ledger.AllTenants, "", after, 0)
 			if err != nil {
 				f.Errorf("follow: %v", err)
 				return
@@ -190,6 +190,6 @@ func testConcurrentEvents(f *fixture) {
 	close(done)
 	wg.Wait()
 	f.same("writers", won, racers)
-	f.same("events followed", followed, must[[]model.Event](f)(f.l.Events(f.ctx, "", 0, 0)))
+	f.same("events followed", followed, must[[]model.Event](f)(f.l.Events(f.ctx, ledger.AllTenants, "", 0, 0)))
 	f.same("events", len(followed), racers*each)
 }

@@ -36,7 +36,7 @@ func testFlush(f *fixture) {
 		}
 		f.writes(commit, ledger.EventFlushCommitted)
 		w.Head, w.HeadSeq, w.HeadAt, w.Updated = s.Root, s.Seq, f.now(), f.now()
-		f.same("head", must[model.Workspace](f)(f.l.Workspace(f.ctx, "one")), w)
+		f.same("head", must[model.Workspace](f)(f.l.Workspace(f.ctx, mine, "one")), w)
 		f.advance(time.Second)
 		want = append([]model.Snapshot{s}, want...)
 		repeat := f.snapshot("another", it)
@@ -46,13 +46,13 @@ func testFlush(f *fixture) {
 			f.same("snapshot again", got, want[0])
 			return err
 		})
-		f.same("head again", must[model.Workspace](f)(f.l.Workspace(f.ctx, "one")), w)
+		f.same("head again", must[model.Workspace](f)(f.l.Workspace(f.ctx, mine, "one")), w)
 	}
 	f.refused(errs.Stale, func() error { // only the head is answered again
 		return drop(f.l.CommitFlush(f.ctx, f.m, "itgone", in.ID, want[2]))
 	})
-	f.same("snapshots, newest first", must[[]model.Snapshot](f)(f.l.Snapshots(f.ctx, w.ID)), want)
-	f.same("snapshots of another", len(must[[]model.Snapshot](f)(f.l.Snapshots(f.ctx, "none"))), 0)
+	f.same("snapshots, newest first", must[[]model.Snapshot](f)(f.l.Snapshots(f.ctx, mine, w.ID)), want)
+	f.same("snapshots of another", len(must[[]model.Snapshot](f)(f.l.Snapshots(f.ctx, mine, "none"))), 0)
 }
 
 func testBeginFlushRefused(f *fixture) {
@@ -78,7 +78,7 @@ func testBeginFlushRefused(f *fixture) {
 	refuse(errs.Stale, func(*model.FlushIntent) {})
 
 	_, fenced := f.running("two")
-	f.do(f.l.Fence(f.ctx, f.m, model.SubjectWorkspace, fenced.Subject))
+	f.do(f.l.Fence(f.ctx, f.m, mine, model.SubjectWorkspace, fenced.Subject))
 	refuse(errs.Stale, func(it *model.FlushIntent) { it.Instance, it.Epoch = fenced.ID, fenced.Epoch })
 	refuse(errs.Stale, func(it *model.FlushIntent) { it.Instance, it.Epoch = fenced.ID, fenced.Epoch+1 })
 }
@@ -90,14 +90,14 @@ func testCommitFlushRefused(f *fixture) {
 	other, otherIn := f.running("two")
 	it := must[model.FlushIntent](f)(f.l.BeginFlush(f.ctx, f.m, f.newIntent("it", in, w.Head)))
 	foreign := must[model.FlushIntent](f)(f.l.BeginFlush(f.ctx, f.m, f.newIntent("foreign", otherIn, other.Head)))
-	before := must[model.Workspace](f)(f.l.Workspace(f.ctx, "one"))
+	before := must[model.Workspace](f)(f.l.Workspace(f.ctx, mine, "one"))
 	refuse := func(kind errs.Kind, intent model.IntentID, instance model.InstanceID, change func(*model.Snapshot)) {
 		f.Helper()
 		s := f.snapshot("s", it)
 		change(&s)
 		f.refused(kind, func() error { return drop(f.l.CommitFlush(f.ctx, f.m, intent, instance, s)) })
-		f.same("snapshots", len(must[[]model.Snapshot](f)(f.l.Snapshots(f.ctx, w.ID))), 0)
-		f.same("head", must[model.Workspace](f)(f.l.Workspace(f.ctx, "one")).Head, before.Head)
+		f.same("snapshots", len(must[[]model.Snapshot](f)(f.l.Snapshots(f.ctx, mine, w.ID))), 0)
+		f.same("head", must[model.Workspace](f)(f.l.Workspace(f.ctx, mine, "one")).Head, before.Head)
 	}
 	same := func(*model.Snapshot) {}
 	refuse(errs.NotFound, it.ID, "none", same)
@@ -108,7 +108,7 @@ func testCommitFlushRefused(f *fixture) {
 	refuse(errs.Stale, it.ID, in.ID, func(s *model.Snapshot) { s.Parent = root("other") })
 	refuse(errs.Stale, it.ID, in.ID, func(s *model.Snapshot) { s.Seq++ })
 
-	f.do(f.l.Fence(f.ctx, f.m, model.SubjectWorkspace, in.Subject))
+	f.do(f.l.Fence(f.ctx, f.m, mine, model.SubjectWorkspace, in.Subject))
 	refuse(errs.Stale, it.ID, in.ID, same)
 	refuse(errs.Stale, it.ID, in.ID, func(s *model.Snapshot) { s.Epoch++ }) // never under another epoch
 	next := f.place("next", w, f.node("m", 8).ID)
@@ -118,7 +118,7 @@ func testCommitFlushRefused(f *fixture) {
 	// What was committed before the fence stays committed for whoever asks again.
 	s := f.snapshot("t", foreign)
 	f.do(drop(f.l.CommitFlush(f.ctx, f.m, foreign.ID, otherIn.ID, s)))
-	f.do(f.l.Fence(f.ctx, f.m, model.SubjectWorkspace, otherIn.Subject))
+	f.do(f.l.Fence(f.ctx, f.m, mine, model.SubjectWorkspace, otherIn.Subject))
 	f.do(drop(f.l.CommitFlush(f.ctx, f.m, foreign.ID, otherIn.ID, s)))
 }
 
@@ -131,7 +131,7 @@ func testCommitFlushState(f *fixture) {
 		return func(in model.Instance) { f.observe(in, s, c) }
 	}
 	tell := func(d model.InstanceDesired) step {
-		return func(in model.Instance) { f.do(f.l.SetInstanceDesired(f.ctx, f.m, in.ID, d)) }
+		return func(in model.Instance) { f.do(f.l.SetInstanceDesired(f.ctx, f.m, mine, in.ID, d)) }
 	}
 	silent := func(model.Instance) {
 		f.advance(lease + time.Microsecond)
@@ -154,7 +154,7 @@ func testCommitFlushState(f *fixture) {
 		"heardagain":   {[]step{silent, see(model.StateStopping, "")}, ""},
 		"ended":        {[]step{see(model.StateEnded, model.CauseStopped)}, errs.Stale},
 		"endedsilent":  {[]step{silent, see(model.StateEnded, model.CauseStopped)}, errs.Stale},
-		"fencedsilent": {[]step{silent, func(in model.Instance) { f.do(f.l.Fence(f.ctx, f.m, in.SubjectKind, in.Subject)) }}, errs.Stale},
+		"fencedsilent": {[]step{silent, func(in model.Instance) { f.do(f.l.Fence(f.ctx, f.m, mine, in.SubjectKind, in.Subject)) }}, errs.Stale},
 	} {
 		f.m.Now = start
 		w := f.workspace(word)
@@ -164,7 +164,7 @@ func testCommitFlushState(f *fixture) {
 			s(in)
 		}
 		_, err := f.l.CommitFlush(f.ctx, f.m, it.ID, in.ID, f.snapshot("s"+word, it))
-		head := must[model.Workspace](f)(f.l.Workspace(f.ctx, word)).Head
+		head := must[model.Workspace](f)(f.l.Workspace(f.ctx, mine, word)).Head
 		if committed := head == root("s"+word); errs.KindOf(err) != c.want || committed != (c.want == "") {
 			f.Errorf("%s: got %v (kind %q), committed %t, want kind %q", word, err, errs.KindOf(err), committed, c.want)
 		}

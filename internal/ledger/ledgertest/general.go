@@ -16,9 +16,9 @@ import (
 func testEvents(f *fixture) {
 	w, in := f.running("one")
 	other := f.workspace("other")
-	whole := must[[]model.Event](f)(f.l.Events(f.ctx, "", 0, 0))
+	whole := must[[]model.Event](f)(f.l.Events(f.ctx, mine, "", 0, 0))
 	about := func(subject string) []model.Event {
-		return must[[]model.Event](f)(f.l.Events(f.ctx, subject, 0, 0))
+		return must[[]model.Event](f)(f.l.Events(f.ctx, mine, subject, 0, 0))
 	}
 	// The history of a workspace is one query, its instances included.
 	var kinds []string
@@ -39,7 +39,7 @@ func testEvents(f *fixture) {
 		if len(stepped) > 0 {
 			after = stepped[len(stepped)-1].Seq
 		}
-		page := must[[]model.Event](f)(f.l.Events(f.ctx, "", after, 2))
+		page := must[[]model.Event](f)(f.l.Events(f.ctx, mine, "", after, 2))
 		if len(page) > 2 {
 			f.Fatalf("limit 2 gave %d events", len(page))
 		}
@@ -49,9 +49,9 @@ func testEvents(f *fixture) {
 		stepped = append(stepped, page...)
 	}
 	f.same("events in steps", stepped, whole)
-	f.same("events after the last", len(must[[]model.Event](f)(f.l.Events(f.ctx, "", whole[len(whole)-1].Seq, 0))), 0)
-	f.same("a limit below none", must[[]model.Event](f)(f.l.Events(f.ctx, "", 0, -1)), whole)
-	f.same("a limit beyond all", must[[]model.Event](f)(f.l.Events(f.ctx, "", 0, math.MaxInt)), whole)
+	f.same("events after the last", len(must[[]model.Event](f)(f.l.Events(f.ctx, mine, "", whole[len(whole)-1].Seq, 0))), 0)
+	f.same("a limit below none", must[[]model.Event](f)(f.l.Events(f.ctx, mine, "", 0, -1)), whole)
+	f.same("a limit beyond all", must[[]model.Event](f)(f.l.Events(f.ctx, mine, "", 0, math.MaxInt)), whole)
 }
 
 // hostile are texts that have broken stores before.
@@ -75,11 +75,11 @@ func testText(f *fixture) {
 		f.same("created again", created, false)
 		f.same("kind of the repeat", errs.KindOf(err), want)
 		f.same("workspace", []string{got.Image, got.Tier, string(got.Base), got.Name}, []string{s, s, s, w.Name})
-		f.same("by name", must[model.Workspace](f)(f.l.Workspace(f.ctx, w.Name)).ID, w.ID)
+		f.same("by name", must[model.Workspace](f)(f.l.Workspace(f.ctx, mine, w.Name)).ID, w.ID)
 		if s != "" {
-			f.refused(errs.NotFound, func() error { return drop(f.l.Workspace(f.ctx, s)) })
+			f.refused(errs.NotFound, func() error { return drop(f.l.Workspace(f.ctx, mine, s)) })
 		}
-		events := must[[]model.Event](f)(f.l.Events(f.ctx, string(w.ID), 0, 0))
+		events := must[[]model.Event](f)(f.l.Events(f.ctx, mine, string(w.ID), 0, 0))
 		f.same("event data", events[0].Data["image"], s)
 	}
 
@@ -95,8 +95,8 @@ func testText(f *fixture) {
 	got := must[model.Instance](f)(f.l.Instance(f.ctx, in.ID))
 	f.same("detail", got.Detail, "panic\uFFFD \uFFFD done")
 	f.same("phase", got.Phases[0].Name, "a\uFFFDb\uFFFD")
-	f.refused(errs.NotFound, func() error { return drop(f.l.Workspace(f.ctx, "a\x00\xff")) })
-	f.refused(errs.NotFound, func() error { return f.l.DeleteToken(f.ctx, f.m, "a\x00\xff") })
+	f.refused(errs.NotFound, func() error { return drop(f.l.Workspace(f.ctx, mine, "a\x00\xff")) })
+	f.refused(errs.NotFound, func() error { return f.l.DeleteToken(f.ctx, f.m, mine, "a\x00\xff") })
 }
 
 func testTimes(f *fixture) {
@@ -108,7 +108,7 @@ func testTimes(f *fixture) {
 		k := f.newToken(fmt.Sprint("k", i), p)
 		k.Expires = at
 		f.do(f.l.CreateToken(f.ctx, f.m, k))
-		for _, rec := range must[[]ledger.TokenRecord](f)(f.l.Tokens(f.ctx)) {
+		for _, rec := range must[[]ledger.TokenRecord](f)(f.l.Tokens(f.ctx, mine)) {
 			if got := rec.Token.Expires; rec.Token.ID == k.ID && (!got.Equal(kept(at)) || got.Location() != time.UTC || got.IsZero() != at.IsZero()) {
 				f.Errorf("time %s came back as %s, want %s", at, got, kept(at))
 			}
@@ -121,16 +121,16 @@ func testCancelled(f *fixture) {
 	gone, cancel := context.WithCancel(f.ctx)
 	cancel()
 	for what, call := range map[string]func() error{
-		"a write": func() error { return f.l.RenameWorkspace(gone, f.m, w.ID, "two") },
-		"a read":  func() error { return drop(f.l.Workspaces(gone)) },
+		"a write": func() error { return f.l.RenameWorkspace(gone, f.m, mine, w.ID, "two") },
+		"a read":  func() error { return drop(f.l.Workspaces(gone, mine)) },
 	} {
 		err := f.refused(errs.Unavailable, call)
 		if !errors.Is(err, context.Canceled) {
 			f.Errorf("%s ended by its caller: %v", what, err)
 		}
 	}
-	f.same("workspace", must[model.Workspace](f)(f.l.Workspace(f.ctx, "one")), w)
-	f.do(f.l.RenameWorkspace(f.ctx, f.m, w.ID, "two")) // the ledger goes on
+	f.same("workspace", must[model.Workspace](f)(f.l.Workspace(f.ctx, mine, "one")), w)
+	f.do(f.l.RenameWorkspace(f.ctx, f.m, mine, w.ID, "two")) // the ledger goes on
 }
 
 // testRestart closes the ledger and opens it again.
@@ -138,7 +138,7 @@ func testRestart(f *fixture) {
 	d := must[ledger.Deployment](f)(f.l.EnsureDeployment(f.ctx, f.m, "dep"))
 	p := must[model.Principal](f)(f.l.EnsurePrincipal(f.ctx, f.m, f.newPrincipal("ada")))
 	f.do(f.l.CreateToken(f.ctx, f.m, f.newToken("k", p)))
-	f.do(drop(f.l.CommitGeneration(f.ctx, f.m, model.Image{ID: id[model.ImageID]("img"), Name: "base"}, f.newGeneration("g"))))
+	f.do(drop(f.l.CommitGeneration(f.ctx, f.m, model.Image{ID: id[model.ImageID]("img"), Tenant: mine, Name: "base"}, f.newGeneration("g"))))
 	w, in := f.running("one")
 	it := must[model.FlushIntent](f)(f.l.BeginFlush(f.ctx, f.m, f.newIntent("it", in, w.Head)))
 
@@ -153,14 +153,14 @@ func testRestart(f *fixture) {
 	read := func() content {
 		f.Helper()
 		return content{
-			must[[]ledger.TokenRecord](f)(f.l.Tokens(f.ctx)), must[[]model.Node](f)(f.l.Nodes(f.ctx)),
-			must[[]ledger.ImageRecord](f)(f.l.Images(f.ctx)), must[[]model.Workspace](f)(f.l.Workspaces(f.ctx)),
-			must[[]model.Instance](f)(f.l.Instances(f.ctx, ledger.InstanceFilter{})), must[[]model.Event](f)(f.l.Events(f.ctx, "", 0, 0)),
+			must[[]ledger.TokenRecord](f)(f.l.Tokens(f.ctx, mine)), must[[]model.Node](f)(f.l.Nodes(f.ctx)),
+			must[[]ledger.ImageRecord](f)(f.l.Images(f.ctx, mine)), must[[]model.Workspace](f)(f.l.Workspaces(f.ctx, mine)),
+			must[[]model.Instance](f)(f.l.Instances(f.ctx, ledger.InstanceFilter{Tenant: mine})), must[[]model.Event](f)(f.l.Events(f.ctx, mine, "", 0, 0)),
 		}
 	}
 	before := read()
 	f.do(f.l.Close())
-	if _, err := f.l.Workspaces(f.ctx); err == nil {
+	if _, err := f.l.Workspaces(f.ctx, mine); err == nil {
 		f.Fatal("a closed ledger answers")
 	}
 	f.l = f.another()

@@ -75,7 +75,7 @@ func testTokens(f *fixture) {
 	f.writes(func() error { return f.l.CreateToken(f.ctx, f.m, b) }, ledger.EventTokenCreated)
 	f.do(f.l.CreateToken(f.ctx, f.m, a))
 	a.Created, b.Created, b.Expires = f.now(), f.now(), kept(b.Expires)
-	f.same("tokens by name", must[[]ledger.TokenRecord](f)(f.l.Tokens(f.ctx)), []ledger.TokenRecord{{Token: a, Principal: p}, {Token: b, Principal: p}})
+	f.same("tokens by name", must[[]ledger.TokenRecord](f)(f.l.Tokens(f.ctx, mine)), []ledger.TokenRecord{{Token: a, Principal: p}, {Token: b, Principal: p}})
 
 	refuse := func(kind errs.Kind, change func(*model.Token)) {
 		c := f.newToken("c", p)
@@ -87,10 +87,10 @@ func testTokens(f *fixture) {
 	refuse(errs.Conflict, func(c *model.Token) { c.ID = a.ID })
 	refuse(errs.NotFound, func(c *model.Token) { c.Principal = id[model.PrincipalID]("nobody") })
 
-	f.writes(func() error { return f.l.DeleteToken(f.ctx, f.m, "a") }, ledger.EventTokenDeleted)
-	f.writes(func() error { return f.l.DeleteToken(f.ctx, f.m, string(b.ID)) }, ledger.EventTokenDeleted)
-	f.refused(errs.NotFound, func() error { return f.l.DeleteToken(f.ctx, f.m, "a") })
-	f.same("tokens left", len(must[[]ledger.TokenRecord](f)(f.l.Tokens(f.ctx))), 0)
+	f.writes(func() error { return f.l.DeleteToken(f.ctx, f.m, mine, "a") }, ledger.EventTokenDeleted)
+	f.writes(func() error { return f.l.DeleteToken(f.ctx, f.m, mine, string(b.ID)) }, ledger.EventTokenDeleted)
+	f.refused(errs.NotFound, func() error { return f.l.DeleteToken(f.ctx, f.m, mine, "a") })
+	f.same("tokens left", len(must[[]ledger.TokenRecord](f)(f.l.Tokens(f.ctx, mine))), 0)
 }
 
 func testTokenByHash(f *fixture) {
@@ -104,7 +104,7 @@ func testTokenByHash(f *fixture) {
 			rec, err = f.l.TokenByHash(f.ctx, f.m, k.Hash)
 			return err
 		})
-		f.same("token as listed", must[[]ledger.TokenRecord](f)(f.l.Tokens(f.ctx)), []ledger.TokenRecord{rec})
+		f.same("token as listed", must[[]ledger.TokenRecord](f)(f.l.Tokens(f.ctx, mine)), []ledger.TokenRecord{rec})
 		return rec
 	}
 	first := find()
@@ -121,6 +121,6 @@ func testTokenByHash(f *fixture) {
 	f.refused(errs.Unauthenticated, func() error { return drop(f.l.TokenByHash(f.ctx, f.m, k.Hash)) })
 	f.m.Now = start
 	f.refused(errs.Unauthenticated, func() error { return drop(f.l.TokenByHash(f.ctx, f.m, [32]byte{1})) })
-	f.do(f.l.DeleteToken(f.ctx, f.m, k.Name))
+	f.do(f.l.DeleteToken(f.ctx, f.m, mine, k.Name))
 	f.refused(errs.Unauthenticated, func() error { return drop(f.l.TokenByHash(f.ctx, f.m, k.Hash)) })
 }

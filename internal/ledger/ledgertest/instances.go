@@ -24,11 +24,11 @@ func testPlace(f *fixture) {
 	want.LeaseUntil, want.Created, want.Updated = kept(f.m.Now.Add(lease)), f.now(), f.now()
 	f.same("instance", got, want)
 	f.same("instance as kept", must[model.Instance](f)(f.l.Instance(f.ctx, want.ID)), want)
-	f.same("epoch of the workspace", must[model.Workspace](f)(f.l.Workspace(f.ctx, "one")).Epoch, model.Epoch(1))
+	f.same("epoch of the workspace", must[model.Workspace](f)(f.l.Workspace(f.ctx, mine, "one")).Epoch, model.Epoch(1))
 	f.same("tier use", must[map[string]int](f)(f.l.TierUse(f.ctx)), map[string]int{"small": 1})
 
 	f.observe(got, model.StateEnded, model.CauseExited)
-	f.do(drop(f.l.SetDesired(f.ctx, f.m, w.ID, model.DesiredRunning)))
+	f.do(drop(f.l.SetDesired(f.ctx, f.m, mine, w.ID, model.DesiredRunning)))
 	f.same("next epoch", f.place("i2", w, n.ID).Epoch, model.Epoch(2))
 
 	for i, kind := range []model.SubjectKind{model.SubjectJob, model.SubjectPrebuild, model.SubjectProbe} {
@@ -56,7 +56,7 @@ func testPlaceRefused(f *fixture) {
 	refuse := func(kind errs.Kind, change func(*model.Instance, *ledger.Ceiling)) {
 		f.Helper()
 		f.refused(kind, func() error { return place(change) })
-		f.same("epoch after the refusal", must[model.Workspace](f)(f.l.Workspace(f.ctx, "one")).Epoch, model.Epoch(0))
+		f.same("epoch after the refusal", must[model.Workspace](f)(f.l.Workspace(f.ctx, mine, "one")).Epoch, model.Epoch(0))
 	}
 	refuse(errs.NotFound, func(in *model.Instance, _ *ledger.Ceiling) { in.Node = id[model.NodeID]("none") })
 	refuse(errs.NotFound, func(in *model.Instance, _ *ledger.Ceiling) { in.Subject = "none" })
@@ -75,7 +75,7 @@ func testPlaceRefused(f *fixture) {
 	})
 
 	for _, d := range []model.Desired{model.DesiredStopped, model.DesiredDeleted} { // a reconciler's old view
-		f.do(drop(f.l.SetDesired(f.ctx, f.m, w.ID, d)))
+		f.do(drop(f.l.SetDesired(f.ctx, f.m, mine, w.ID, d)))
 		refuse(errs.Conflict, func(*model.Instance, *ledger.Ceiling) {})
 	}
 	w = f.workspace("two")
@@ -106,19 +106,19 @@ func testCharge(f *fixture) {
 				f.advance(2 * lease)
 				f.same("silent", len(must[[]model.Instance](f)(f.l.MarkUnproven(f.ctx, f.m))), 1)
 			case model.StateFenced:
-				f.do(f.l.Fence(f.ctx, f.m, model.SubjectWorkspace, model.SubjectID(w.ID)))
+				f.do(f.l.Fence(f.ctx, f.m, mine, model.SubjectWorkspace, model.SubjectID(w.ID)))
 			case model.StateStarting, model.StateRunning, model.StateStopping, model.StateEnded:
 				f.observe(in, s, model.CauseNone)
 			}
 		}
 		full := func() error {
-			return drop(f.l.Place(f.ctx, f.m, f.newInstance("probe", must[model.Workspace](f)(f.l.Workspace(f.ctx, "probe")), n.ID), f.ceiling()))
+			return drop(f.l.Place(f.ctx, f.m, f.newInstance("probe", must[model.Workspace](f)(f.l.Workspace(f.ctx, mine, "probe")), n.ID), f.ceiling()))
 		}
 		f.same("state", must[model.Instance](f)(f.l.Instance(f.ctx, in.ID)).State, way[len(way)-1])
 		f.refused(errs.Exhausted, full)
 		f.observe(in, model.StateEnded, model.CauseStopped)
 	}
-	f.place("last", must[model.Workspace](f)(f.l.Workspace(f.ctx, "probe")), n.ID)
+	f.place("last", must[model.Workspace](f)(f.l.Workspace(f.ctx, mine, "probe")), n.ID)
 }
 
 func testInstanceFilter(f *fixture) {
@@ -126,7 +126,7 @@ func testInstanceFilter(f *fixture) {
 	w := f.workspace("w")
 	i1 := f.place("z1", w, a.ID) // ids fall as time rises
 	f.observe(i1, model.StateEnded, model.CauseStopped)
-	f.do(drop(f.l.SetDesired(f.ctx, f.m, w.ID, model.DesiredRunning)))
+	f.do(drop(f.l.SetDesired(f.ctx, f.m, mine, w.ID, model.DesiredRunning)))
 	f.advance(time.Second)
 	i2 := f.place("y2", w, b.ID)
 	f.advance(time.Second)
@@ -135,14 +135,14 @@ func testInstanceFilter(f *fixture) {
 		filter ledger.InstanceFilter
 		want   []model.InstanceID
 	}{
-		{ledger.InstanceFilter{}, []model.InstanceID{i1.ID, i2.ID, i3.ID}},
-		{ledger.InstanceFilter{Live: true}, []model.InstanceID{i2.ID, i3.ID}},
-		{ledger.InstanceFilter{Node: a.ID}, []model.InstanceID{i1.ID, i3.ID}},
-		{ledger.InstanceFilter{Node: a.ID, Live: true}, []model.InstanceID{i3.ID}},
-		{ledger.InstanceFilter{Subject: i1.Subject}, []model.InstanceID{i1.ID, i2.ID}},
-		{ledger.InstanceFilter{Subject: i1.Subject, Node: b.ID, Live: true}, []model.InstanceID{i2.ID}},
-		{ledger.InstanceFilter{Limit: 2}, []model.InstanceID{i1.ID, i2.ID}},
-		{ledger.InstanceFilter{Node: "none"}, nil},
+		{ledger.InstanceFilter{Tenant: mine}, []model.InstanceID{i1.ID, i2.ID, i3.ID}},
+		{ledger.InstanceFilter{Tenant: mine, Live: true}, []model.InstanceID{i2.ID, i3.ID}},
+		{ledger.InstanceFilter{Tenant: mine, Node: a.ID}, []model.InstanceID{i1.ID, i3.ID}},
+		{ledger.InstanceFilter{Tenant: mine, Node: a.ID, Live: true}, []model.InstanceID{i3.ID}},
+		{ledger.InstanceFilter{Tenant: mine, Subject: i1.Subject}, []model.InstanceID{i1.ID, i2.ID}},
+		{ledger.InstanceFilter{Tenant: mine, Subject: i1.Subject, Node: b.ID, Live: true}, []model.InstanceID{i2.ID}},
+		{ledger.InstanceFilter{Tenant: mine, Limit: 2}, []model.InstanceID{i1.ID, i2.ID}},
+		{ledger.InstanceFilter{Tenant: mine, Node: "none"}, nil},
 	} {
 		var got []model.InstanceID
 		for _, in := range must[[]model.Instance](f)(f.l.Instances(f.ctx, c.filter)) {
@@ -156,7 +156,7 @@ func testInstanceFilter(f *fixture) {
 func testInstanceDesired(f *fixture) {
 	_, in := f.running("one")
 	set := func(d model.InstanceDesired) func() error {
-		return func() error { return f.l.SetInstanceDesired(f.ctx, f.m, in.ID, d) }
+		return func() error { return f.l.SetInstanceDesired(f.ctx, f.m, mine, in.ID, d) }
 	}
 	f.advance(time.Second)
 	f.writes(set(model.InstanceStop), ledger.EventInstanceDesired)
@@ -165,7 +165,7 @@ func testInstanceDesired(f *fixture) {
 	f.writes(set(model.InstanceStop)) // again: nothing
 	f.same("instance", must[model.Instance](f)(f.l.Instance(f.ctx, in.ID)), in)
 	f.refused(errs.Invalid, set("dance"))
-	f.refused(errs.NotFound, func() error { return f.l.SetInstanceDesired(f.ctx, f.m, "none", model.InstanceStop) })
+	f.refused(errs.NotFound, func() error { return f.l.SetInstanceDesired(f.ctx, f.m, mine, "none", model.InstanceStop) })
 	f.observe(in, model.StateEnded, model.CauseStopped)
 	f.refused(errs.Conflict, set(model.InstanceDestroy))
 }
@@ -206,18 +206,18 @@ func testUnproven(f *fixture) {
 // invariant 3
 func testFence(f *fixture) {
 	w, in := f.running("one")
-	fence := func() error { return f.l.Fence(f.ctx, f.m, model.SubjectWorkspace, model.SubjectID(w.ID)) }
+	fence := func() error { return f.l.Fence(f.ctx, f.m, mine, model.SubjectWorkspace, model.SubjectID(w.ID)) }
 	f.advance(time.Second)
 	f.writes(fence, ledger.EventSubjectFenced, ledger.EventInstanceFenced)
 	in.State, in.Desired, in.Cause, in.Updated = model.StateFenced, model.InstanceFence, model.CauseFenced, f.now()
 	f.same("fenced", must[model.Instance](f)(f.l.Instance(f.ctx, in.ID)), in)
-	f.same("epoch", must[model.Workspace](f)(f.l.Workspace(f.ctx, "one")).Epoch, model.Epoch(2))
+	f.same("epoch", must[model.Workspace](f)(f.l.Workspace(f.ctx, mine, "one")).Epoch, model.Epoch(2))
 	f.same("tier use", must[map[string]int](f)(f.l.TierUse(f.ctx)), map[string]int{})
 	f.same("epoch of the next", f.place("next", w, f.node("m", 8).ID).Epoch, model.Epoch(3))
 
 	f.writes(fence, ledger.EventSubjectFenced, ledger.EventInstanceFenced) // the next one now
 	f.writes(fence, ledger.EventSubjectFenced)                             // nothing live: the epoch rises all the same
-	f.same("epoch", must[model.Workspace](f)(f.l.Workspace(f.ctx, "one")).Epoch, model.Epoch(5))
-	f.refused(errs.NotFound, func() error { return f.l.Fence(f.ctx, f.m, model.SubjectWorkspace, "none") })
-	f.refused(errs.NotFound, func() error { return f.l.Fence(f.ctx, f.m, model.SubjectJob, model.SubjectID(w.ID)) })
+	f.same("epoch", must[model.Workspace](f)(f.l.Workspace(f.ctx, mine, "one")).Epoch, model.Epoch(5))
+	f.refused(errs.NotFound, func() error { return f.l.Fence(f.ctx, f.m, mine, model.SubjectWorkspace, "none") })
+	f.refused(errs.NotFound, func() error { return f.l.Fence(f.ctx, f.m, mine, model.SubjectJob, model.SubjectID(w.ID)) })
 }

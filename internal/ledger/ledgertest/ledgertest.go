@@ -62,6 +62,7 @@ func Run(t *testing.T, fresh Fresh) {
 		"Terms_End":               testTermsEnd,
 		"KeptSnapshots":           testKeptSnapshots,
 		"Events":                  testEvents,
+		"Tenants":                 testTenants,
 		"Text":                    testText,
 		"Times":                   testTimes,
 		"Cancelled":               testCancelled,
@@ -86,6 +87,9 @@ func Run(t *testing.T, fresh Fresh) {
 
 // start has nanoseconds and a zone, so that whoever keeps either is found out.
 var start = time.Date(2030, 1, 2, 3, 4, 5, 678912345, time.FixedZone("", 2*60*60))
+
+// mine is whose things the tests make and ask for.
+const mine = model.DefaultTenant
 
 // kept is what a ledger makes of a time.
 func kept(t time.Time) time.Time { return t.UTC().Truncate(time.Microsecond) }
@@ -165,7 +169,7 @@ func (f *fixture) same(what string, got, want any) {
 // fresh returns the events since the last call.
 func (f *fixture) fresh() []model.Event {
 	f.Helper()
-	events := must[[]model.Event](f)(f.l.Events(f.ctx, "", f.seq, 0))
+	events := must[[]model.Event](f)(f.l.Events(f.ctx, ledger.AllTenants, "", f.seq, 0))
 	for _, e := range events {
 		if e.Seq <= f.seq {
 			f.Fatalf("event %d follows %d", e.Seq, f.seq)
@@ -272,7 +276,7 @@ func (f *fixture) running(word string) (model.Workspace, model.Instance) {
 	w := f.workspace(word)
 	in := f.place(word+"i", w, f.node(word+"n", 8).ID)
 	f.observe(in, model.StateRunning, model.CauseNone)
-	return must[model.Workspace](f)(f.l.Workspace(f.ctx, string(w.ID))), must[model.Instance](f)(f.l.Instance(f.ctx, in.ID))
+	return must[model.Workspace](f)(f.l.Workspace(f.ctx, mine, string(w.ID))), must[model.Instance](f)(f.l.Instance(f.ctx, in.ID))
 }
 
 func (f *fixture) seen(in model.Instance, s model.InstanceState, c model.Cause) ledger.Observation {

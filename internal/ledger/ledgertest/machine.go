@@ -90,7 +90,7 @@ func (m *machine) meta() ledger.Meta { return ledger.Meta{Now: m.o.now} }
 // events returns the kinds of the new events of this run.
 func (m *machine) events() (kinds []string) {
 	for {
-		page, err := m.l.Events(m.ctx, "", m.seq, 0)
+		page, err := m.l.Events(m.ctx, ledger.AllTenants, "", m.seq, 0)
 		if err != nil {
 			m.Fatal(err)
 		}
@@ -177,7 +177,7 @@ func (m *machine) make(id model.WorkspaceID, name string, d model.Desired) {
 func (m *machine) rename() {
 	id, name := m.workspace(), m.name()
 	out := m.o.rename(id, name)
-	agree(m, "rename", 0, m.l.RenameWorkspace(m.ctx, m.meta(), id, name), 0, out)
+	agree(m, "rename", 0, m.l.RenameWorkspace(m.ctx, m.meta(), "", id, name), 0, out)
 }
 
 func (m *machine) desire() {
@@ -187,7 +187,7 @@ func (m *machine) desire() {
 
 func (m *machine) set(id model.WorkspaceID, d model.Desired) {
 	want, out := m.o.desire(id, d)
-	got, err := m.l.SetDesired(m.ctx, m.meta(), id, d)
+	got, err := m.l.SetDesired(m.ctx, m.meta(), "", id, d)
 	agree(m, "desire", got, err, want, out)
 }
 
@@ -197,7 +197,7 @@ func (m *machine) remove() {
 		m.set(id, model.DesiredDeleted)
 	}
 	out := m.o.remove(id)
-	agree(m, "remove", 0, m.l.RemoveWorkspace(m.ctx, m.meta(), id), 0, out)
+	agree(m, "remove", 0, m.l.RemoveWorkspace(m.ctx, m.meta(), "", id), 0, out)
 }
 
 func (m *machine) place() {
@@ -216,7 +216,7 @@ func (m *machine) tell() {
 	id := m.instance().ID
 	d := rapid.SampledFrom([]model.InstanceDesired{model.InstanceStop, model.InstanceRun, model.InstanceDestroy}).Draw(m.T, "told")
 	out := m.o.tell(id, d)
-	agree(m, "tell", 0, m.l.SetInstanceDesired(m.ctx, m.meta(), id, d), 0, out)
+	agree(m, "tell", 0, m.l.SetInstanceDesired(m.ctx, m.meta(), "", id, d), 0, out)
 }
 
 func (m *machine) observe() {
@@ -235,7 +235,7 @@ func (m *machine) observe() {
 func (m *machine) fence() {
 	id := m.workspace()
 	out := m.o.fence(id)
-	agree(m, "fence", 0, m.l.Fence(m.ctx, m.meta(), model.SubjectWorkspace, model.SubjectID(id)), 0, out)
+	agree(m, "fence", 0, m.l.Fence(m.ctx, m.meta(), "", model.SubjectWorkspace, model.SubjectID(id)), 0, out)
 }
 
 func (m *machine) begin() {
@@ -304,7 +304,7 @@ func (m *machine) compare() {
 		if w := m.o.workspaces[model.WorkspaceID(subject)]; w != nil {
 			want, kind = m.o.view(w), ""
 		}
-		got, err := m.l.Workspace(m.ctx, string(subject))
+		got, err := m.l.Workspace(m.ctx, "", string(subject))
 		alike(m, "workspace", got, err, want, kind)
 		var kept []model.Instance
 		for _, in := range m.o.instances {
@@ -317,7 +317,7 @@ func (m *machine) compare() {
 		}
 		instances, err := m.l.Instances(m.ctx, ledger.InstanceFilter{Subject: subject})
 		alike(m, "instances", byID(instances), err, byID(kept), "")
-		snapshots, err := m.l.Snapshots(m.ctx, model.WorkspaceID(subject))
+		snapshots, err := m.l.Snapshots(m.ctx, "", model.WorkspaceID(subject))
 		alike(m, "snapshots", snapshots, err, m.o.snapshots[model.WorkspaceID(subject)], "")
 	}
 	tiers, err := m.l.TierUse(m.ctx)

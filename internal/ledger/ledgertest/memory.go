@@ -10,12 +10,12 @@ import (
 // commitWith flushes with a memory image and returns the workspace afterwards.
 func (f *fixture) commitWith(word string, in model.Instance, mem model.Memory) (model.Workspace, model.Snapshot) {
 	f.Helper()
-	w := must[model.Workspace](f)(f.l.Workspace(f.ctx, string(in.Subject)))
+	w := must[model.Workspace](f)(f.l.Workspace(f.ctx, mine, string(in.Subject)))
 	it := must[model.FlushIntent](f)(f.l.BeginFlush(f.ctx, f.m, f.newIntent("it"+word, in, w.Head)))
 	s := f.snapshot(word, it)
 	s.Memory = mem
 	s = must[model.Snapshot](f)(f.l.CommitFlush(f.ctx, f.m, it.ID, in.ID, s))
-	return must[model.Workspace](f)(f.l.Workspace(f.ctx, string(in.Subject))), s
+	return must[model.Workspace](f)(f.l.Workspace(f.ctx, mine, string(in.Subject))), s
 }
 
 func (f *fixture) memory(word string, keep time.Duration) model.Memory {
@@ -35,8 +35,8 @@ func testMemory(f *fixture) {
 	w, s3 := f.commitWith("s3", in, second)
 	f.same("memory of the newest head", w.Memory, second)
 
-	f.writes(func() error { return f.l.DropMemory(f.ctx, f.m, w.ID, root("other")) })
-	f.same("memory after another was dropped", must[model.Workspace](f)(f.l.Workspace(f.ctx, "one")).Memory, second)
+	f.writes(func() error { return f.l.DropMemory(f.ctx, f.m, mine, w.ID, root("other")) })
+	f.same("memory after another was dropped", must[model.Workspace](f)(f.l.Workspace(f.ctx, mine, "one")).Memory, second)
 
 	f.advance(90 * time.Minute)
 	var n int
@@ -48,10 +48,10 @@ func testMemory(f *fixture) {
 	f.writes(func() (err error) { n, err = f.l.ExpireMemory(f.ctx, f.m); return err })
 	f.same("expired again", n, 0)
 
-	now := must[model.Workspace](f)(f.l.Workspace(f.ctx, "one"))
+	now := must[model.Workspace](f)(f.l.Workspace(f.ctx, mine, "one"))
 	w.Memory = model.Memory{}
 	f.same("the workspace but for its memory", now, w)
-	all := must[[]model.Snapshot](f)(f.l.Snapshots(f.ctx, w.ID))
+	all := must[[]model.Snapshot](f)(f.l.Snapshots(f.ctx, mine, w.ID))
 	s1.Memory, s3.Memory = model.Memory{}, model.Memory{}
 	f.same("the oldest snapshot but for its memory", all[len(all)-1], s1)
 	f.same("the newest snapshot but for its memory", all[0], s3)
@@ -62,10 +62,10 @@ func testMemoryDropped(f *fixture) {
 	mem := f.memory("m1", time.Hour)
 	w, s := f.commitWith("s1", in, mem)
 	f.advance(time.Second)
-	f.writes(func() error { return f.l.DropMemory(f.ctx, f.m, w.ID, mem.Root) }, ledger.EventMemoryDropped)
+	f.writes(func() error { return f.l.DropMemory(f.ctx, f.m, mine, w.ID, mem.Root) }, ledger.EventMemoryDropped)
 	w.Memory, s.Memory, w.Updated = model.Memory{}, model.Memory{}, f.now()
-	f.same("the workspace but for its memory", must[model.Workspace](f)(f.l.Workspace(f.ctx, "one")), w)
-	f.same("the snapshot but for its memory", must[[]model.Snapshot](f)(f.l.Snapshots(f.ctx, w.ID))[0], s)
+	f.same("the workspace but for its memory", must[model.Workspace](f)(f.l.Workspace(f.ctx, mine, "one")), w)
+	f.same("the snapshot but for its memory", must[[]model.Snapshot](f)(f.l.Snapshots(f.ctx, mine, w.ID))[0], s)
 }
 
 // testMemoryForgotten wants a stop that keeps no memory, and a failure, to be
@@ -73,7 +73,7 @@ func testMemoryDropped(f *fixture) {
 func testMemoryForgotten(f *fixture) {
 	for word, end := range map[string]func(model.Workspace, model.Instance){
 		"one": func(w model.Workspace, _ model.Instance) {
-			w = must[model.Workspace](f)(f.l.SetDesired(f.ctx, f.m, w.ID, model.DesiredStopped))
+			w = must[model.Workspace](f)(f.l.SetDesired(f.ctx, f.m, mine, w.ID, model.DesiredStopped))
 			f.same("memory in the answer", w.Memory, model.Memory{})
 		},
 		"two": func(_ model.Workspace, in model.Instance) { f.observe(in, model.StateEnded, model.CauseOutOfMemory) },
@@ -82,8 +82,8 @@ func testMemoryForgotten(f *fixture) {
 		mem := f.memory("m1", time.Hour)
 		w, s := f.commitWith("s"+word, in, mem)
 		end(w, in)
-		f.same("memory", must[model.Workspace](f)(f.l.Workspace(f.ctx, word)).Memory, model.Memory{})
-		f.same("the snapshot's", must[[]model.Snapshot](f)(f.l.Snapshots(f.ctx, w.ID))[0], s)
+		f.same("memory", must[model.Workspace](f)(f.l.Workspace(f.ctx, mine, word)).Memory, model.Memory{})
+		f.same("the snapshot's", must[[]model.Snapshot](f)(f.l.Snapshots(f.ctx, mine, w.ID))[0], s)
 	}
 }
 
@@ -92,17 +92,17 @@ func testMemoryOfAFork(f *fixture) {
 	fork := f.newWorkspace("fork")
 	fork.Memory = f.memory("m1", time.Hour)
 	f.do(func() error { _, _, err := f.l.CreateWorkspace(f.ctx, f.m, fork, ledger.Idempotency{}); return err }())
-	f.same("memory of a fork", must[model.Workspace](f)(f.l.Workspace(f.ctx, "fork")).Memory, fork.Memory)
+	f.same("memory of a fork", must[model.Workspace](f)(f.l.Workspace(f.ctx, mine, "fork")).Memory, fork.Memory)
 }
 
 // testLastFlushRefused wants a stop whose work was kept aside to be no success.
 func testLastFlushRefused(f *fixture) {
 	for word, d := range map[string]model.InstanceDesired{"one": model.InstanceStop, "two": model.InstanceHibernate} {
 		w, in := f.running(word)
-		f.do(drop(f.l.SetDesired(f.ctx, f.m, w.ID, model.DesiredStopped)))
-		f.do(f.l.SetInstanceDesired(f.ctx, f.m, in.ID, d))
+		f.do(drop(f.l.SetDesired(f.ctx, f.m, mine, w.ID, model.DesiredStopped)))
+		f.do(f.l.SetInstanceDesired(f.ctx, f.m, mine, in.ID, d))
 		f.observe(in, model.StateEnded, model.CauseFenced)
-		w = must[model.Workspace](f)(f.l.Workspace(f.ctx, word))
+		w = must[model.Workspace](f)(f.l.Workspace(f.ctx, mine, word))
 		f.same("desired and failure", []any{w.Desired, w.Failure}, []any{model.DesiredStopped, model.CauseFenced})
 	}
 }
@@ -111,11 +111,11 @@ func testLastFlushRefused(f *fixture) {
 // was taken back too late.
 func testHibernate(f *fixture) {
 	w, in := f.running("one")
-	w = must[model.Workspace](f)(f.l.SetDesired(f.ctx, f.m, w.ID, model.DesiredHibernated))
-	f.do(f.l.SetInstanceDesired(f.ctx, f.m, in.ID, model.InstanceHibernate))
-	f.do(drop(f.l.SetDesired(f.ctx, f.m, w.ID, model.DesiredRunning)))
-	f.do(f.l.SetInstanceDesired(f.ctx, f.m, in.ID, model.InstanceRun))
+	w = must[model.Workspace](f)(f.l.SetDesired(f.ctx, f.m, mine, w.ID, model.DesiredHibernated))
+	f.do(f.l.SetInstanceDesired(f.ctx, f.m, mine, in.ID, model.InstanceHibernate))
+	f.do(drop(f.l.SetDesired(f.ctx, f.m, mine, w.ID, model.DesiredRunning)))
+	f.do(f.l.SetInstanceDesired(f.ctx, f.m, mine, in.ID, model.InstanceRun))
 	f.observe(in, model.StateEnded, model.CauseStopped)
-	w = must[model.Workspace](f)(f.l.Workspace(f.ctx, "one"))
+	w = must[model.Workspace](f)(f.l.Workspace(f.ctx, mine, "one"))
 	f.same("desired and failure", []any{w.Desired, w.Failure}, []any{model.DesiredRunning, model.CauseNone})
 }

@@ -16,7 +16,7 @@ func testRemoveNode(f *fixture) {
 	// invariant 2: nothing but a proof takes the charge away, and asking is none.
 	f.refused(errs.Conflict, func() error { return f.removeNode(in.Node, false) })
 	f.same("its instance", must[model.Instance](f)(f.l.Instance(f.ctx, in.ID)), in)
-	f.do(f.l.Fence(f.ctx, f.m, model.SubjectWorkspace, model.SubjectID(w.ID)))
+	f.do(f.l.Fence(f.ctx, f.m, mine, model.SubjectWorkspace, model.SubjectID(w.ID)))
 	f.refused(errs.Conflict, func() error { return f.removeNode(in.Node, false) }) // overtaken, not gone
 	f.observe(in, model.StateEnded, model.CauseFenced)
 
@@ -44,7 +44,7 @@ func testRemoveNodeGone(f *fixture) {
 		in := f.place(word+"i", w, n.ID)
 		f.observe(in, model.StateRunning, model.CauseNone)
 		if told != model.InstanceRun {
-			f.do(f.l.SetInstanceDesired(f.ctx, f.m, in.ID, told))
+			f.do(f.l.SetInstanceDesired(f.ctx, f.m, mine, in.ID, told))
 		}
 		return w, in
 	}
@@ -52,8 +52,8 @@ func testRemoveNodeGone(f *fixture) {
 	b, bi := run("b", model.InstanceStop)
 	c, ci := run("c", model.InstanceDestroy)
 	d, di := run("d", model.InstanceRun)
-	f.do(f.l.Fence(f.ctx, f.m, model.SubjectWorkspace, model.SubjectID(d.ID)))
-	must[model.Workspace](f)(f.l.SetDesired(f.ctx, f.m, c.ID, model.DesiredDeleted))
+	f.do(f.l.Fence(f.ctx, f.m, mine, model.SubjectWorkspace, model.SubjectID(d.ID)))
+	must[model.Workspace](f)(f.l.SetDesired(f.ctx, f.m, mine, c.ID, model.DesiredDeleted))
 	begun := must[model.FlushIntent](f)(f.l.BeginFlush(f.ctx, f.m, f.newIntent("begun", ai, a.Head)))
 	f.advance(2 * lease)
 	must[[]model.Instance](f)(f.l.MarkUnproven(f.ctx, f.m))
@@ -84,7 +84,7 @@ func testRemoveNodeGone(f *fixture) {
 		desired model.Desired
 		failure model.Cause
 	}{{a, model.DesiredStopped, model.CauseHostGone}, {b, model.DesiredStopped, model.CauseHostGone}, {c, model.DesiredDeleted, ""}, {d, model.DesiredRunning, ""}} {
-		got := must[model.Workspace](f)(f.l.Workspace(f.ctx, string(want.w.ID)))
+		got := must[model.Workspace](f)(f.l.Workspace(f.ctx, mine, string(want.w.ID)))
 		if got.Desired != want.desired || got.Failure != want.failure || got.Head != want.w.Head || got.Epoch != 2 {
 			f.Errorf("workspace %s is %+v, want desired %s, failure %q, its head and epoch 2", got.Name, got, want.desired, want.failure)
 		}
@@ -99,7 +99,7 @@ func testRemoveNodeGone(f *fixture) {
 	if changed := must[bool](f)(f.l.Observe(f.ctx, f.m, f.seen(ai, model.StateRunning, model.CauseNone))); changed {
 		f.Error("an instance that ended with its host lives again")
 	}
-	must[model.Workspace](f)(f.l.SetDesired(f.ctx, f.m, a.ID, model.DesiredRunning))
+	must[model.Workspace](f)(f.l.SetDesired(f.ctx, f.m, mine, a.ID, model.DesiredRunning))
 	if again := f.place("a2", a, n.ID); again.Epoch != 3 {
 		f.Errorf("the next instance has epoch %d, want 3", again.Epoch)
 	}

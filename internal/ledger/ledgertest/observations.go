@@ -21,7 +21,7 @@ func (f *fixture) reach(word string, s model.InstanceState) model.Instance {
 		f.advance(2 * lease)
 		f.do(drop(f.l.MarkUnproven(f.ctx, f.m)))
 	case model.StateFenced:
-		f.do(f.l.Fence(f.ctx, f.m, model.SubjectWorkspace, model.SubjectID(w.ID)))
+		f.do(f.l.Fence(f.ctx, f.m, mine, model.SubjectWorkspace, model.SubjectID(w.ID)))
 	case model.StateStarting, model.StateRunning, model.StateStopping, model.StateEnded:
 		f.observe(in, s, model.CauseNone)
 	}
@@ -67,12 +67,12 @@ func testObserveUnaskedEnd(f *fixture) {
 		f.Helper()
 		w, in := f.running(word)
 		if asked != model.InstanceRun {
-			f.do(f.l.SetInstanceDesired(f.ctx, f.m, in.ID, asked))
+			f.do(f.l.SetInstanceDesired(f.ctx, f.m, mine, in.ID, asked))
 		}
-		f.do(drop(f.l.SetDesired(f.ctx, f.m, w.ID, desired)))
+		f.do(drop(f.l.SetDesired(f.ctx, f.m, mine, w.ID, desired)))
 		f.advance(time.Second)
 		f.observe(in, model.StateEnded, model.CauseOutOfMemory)
-		return must[model.Workspace](f)(f.l.Workspace(f.ctx, string(w.ID)))
+		return must[model.Workspace](f)(f.l.Workspace(f.ctx, mine, string(w.ID)))
 	}
 	type outcome struct {
 		Desired model.Desired
@@ -95,7 +95,7 @@ func testObserveUnaskedEnd(f *fixture) {
 	}
 	w := end("again", model.InstanceRun, model.DesiredRunning)
 	f.same("updated", w.Updated, f.now())
-	f.same("failure cleared", must[model.Workspace](f)(f.l.SetDesired(f.ctx, f.m, w.ID, model.DesiredRunning)).Failure, model.CauseNone)
+	f.same("failure cleared", must[model.Workspace](f)(f.l.SetDesired(f.ctx, f.m, mine, w.ID, model.DesiredRunning)).Failure, model.CauseNone)
 
 	job := f.newInstance("job", w, f.node("jobs", 8).ID) // has no workspace to fail
 	job.SubjectKind = model.SubjectJob

@@ -23,9 +23,9 @@ func testWorkspaceCreate(f *fixture) {
 	w.HeadAt, w.Created, w.Updated = f.now(), f.now(), f.now()
 	f.same("workspace", got, w)
 	for _, ref := range []string{"one", string(w.ID)} {
-		f.same("workspace by "+ref, must[model.Workspace](f)(f.l.Workspace(f.ctx, ref)), w)
+		f.same("workspace by "+ref, must[model.Workspace](f)(f.l.Workspace(f.ctx, mine, ref)), w)
 	}
-	f.refused(errs.NotFound, func() error { return drop(f.l.Workspace(f.ctx, "two")) })
+	f.refused(errs.NotFound, func() error { return drop(f.l.Workspace(f.ctx, mine, "two")) })
 
 	refuse := func(kind errs.Kind, change func(*model.Workspace)) {
 		f.Helper()
@@ -39,7 +39,7 @@ func testWorkspaceCreate(f *fixture) {
 	refuse(errs.Invalid, func(v *model.Workspace) { v.Desired = "" })
 
 	a := f.workspace("a")
-	f.same("workspaces by name", must[[]model.Workspace](f)(f.l.Workspaces(f.ctx)), []model.Workspace{a, w})
+	f.same("workspaces by name", must[[]model.Workspace](f)(f.l.Workspaces(f.ctx, mine)), []model.Workspace{a, w})
 }
 
 func testWorkspaceIdempotency(f *fixture) {
@@ -75,8 +75,8 @@ func testWorkspaceIdempotency(f *fixture) {
 		return err
 	})
 
-	f.do(drop(f.l.SetDesired(f.ctx, f.m, w.ID, model.DesiredDeleted)))
-	f.do(f.l.RemoveWorkspace(f.ctx, f.m, w.ID))
+	f.do(drop(f.l.SetDesired(f.ctx, f.m, mine, w.ID, model.DesiredDeleted)))
+	f.do(f.l.RemoveWorkspace(f.ctx, f.m, mine, w.ID))
 	f.refused(errs.Conflict, func() error { _, _, err := create("four", idem); return err })
 
 	f.do(f.l.ExpireIdempotency(f.ctx, start)) // used at start: stays
@@ -90,16 +90,16 @@ func testWorkspaceIdempotency(f *fixture) {
 func testWorkspaceRename(f *fixture) {
 	w, other := f.workspace("one"), f.workspace("other")
 	f.advance(time.Second)
-	f.writes(func() error { return f.l.RenameWorkspace(f.ctx, f.m, w.ID, "uno") }, ledger.EventWorkspaceRenamed)
+	f.writes(func() error { return f.l.RenameWorkspace(f.ctx, f.m, mine, w.ID, "uno") }, ledger.EventWorkspaceRenamed)
 	w.Name, w.Updated = "uno", f.now()
-	f.same("renamed", must[model.Workspace](f)(f.l.Workspace(f.ctx, "uno")), w)
-	f.refused(errs.NotFound, func() error { return drop(f.l.Workspace(f.ctx, "one")) })
-	f.refused(errs.Conflict, func() error { return f.l.RenameWorkspace(f.ctx, f.m, w.ID, other.Name) })
-	f.refused(errs.NotFound, func() error { return f.l.RenameWorkspace(f.ctx, f.m, id[model.WorkspaceID]("none"), "x") })
+	f.same("renamed", must[model.Workspace](f)(f.l.Workspace(f.ctx, mine, "uno")), w)
+	f.refused(errs.NotFound, func() error { return drop(f.l.Workspace(f.ctx, mine, "one")) })
+	f.refused(errs.Conflict, func() error { return f.l.RenameWorkspace(f.ctx, f.m, mine, w.ID, other.Name) })
+	f.refused(errs.NotFound, func() error { return f.l.RenameWorkspace(f.ctx, f.m, mine, id[model.WorkspaceID]("none"), "x") })
 	f.advance(time.Second)
-	f.writes(func() error { return f.l.RenameWorkspace(f.ctx, f.m, w.ID, "uno") })
-	f.same("renamed to the same", must[model.Workspace](f)(f.l.Workspace(f.ctx, "uno")), w)
-	f.do(f.l.RenameWorkspace(f.ctx, f.m, other.ID, "one")) // the old name is free
+	f.writes(func() error { return f.l.RenameWorkspace(f.ctx, f.m, mine, w.ID, "uno") })
+	f.same("renamed to the same", must[model.Workspace](f)(f.l.Workspace(f.ctx, mine, "uno")), w)
+	f.do(f.l.RenameWorkspace(f.ctx, f.m, mine, other.ID, "one")) // the old name is free
 }
 
 func testWorkspaceDesired(f *fixture) {
@@ -108,26 +108,26 @@ func testWorkspaceDesired(f *fixture) {
 		f.Helper()
 		f.advance(time.Second)
 		f.writes(func() error {
-			got, err := f.l.SetDesired(f.ctx, f.m, w.ID, d)
+			got, err := f.l.SetDesired(f.ctx, f.m, mine, w.ID, d)
 			if len(events) > 0 {
 				w.Desired, w.Updated = d, f.now()
 			}
 			f.same("workspace", got, w)
-			f.same("workspace as kept", must[model.Workspace](f)(f.l.Workspace(f.ctx, "one")), w)
+			f.same("workspace as kept", must[model.Workspace](f)(f.l.Workspace(f.ctx, mine, "one")), w)
 			return err
 		}, events...)
 	}
 	set(model.DesiredRunning)
 	set(model.DesiredStopped, ledger.EventWorkspaceDesired)
 	set(model.DesiredStopped)
-	f.refused(errs.Invalid, func() error { return drop(f.l.SetDesired(f.ctx, f.m, w.ID, "flying")) })
+	f.refused(errs.Invalid, func() error { return drop(f.l.SetDesired(f.ctx, f.m, mine, w.ID, "flying")) })
 	f.refused(errs.NotFound, func() error {
-		return drop(f.l.SetDesired(f.ctx, f.m, id[model.WorkspaceID]("none"), model.DesiredStopped))
+		return drop(f.l.SetDesired(f.ctx, f.m, mine, id[model.WorkspaceID]("none"), model.DesiredStopped))
 	})
 	set(model.DesiredDeleted, ledger.EventWorkspaceDesired)
 	set(model.DesiredDeleted) // a repeat is safe
 	for _, d := range []model.Desired{model.DesiredRunning, model.DesiredStopped} {
-		f.refused(errs.Conflict, func() error { return drop(f.l.SetDesired(f.ctx, f.m, w.ID, d)) })
+		f.refused(errs.Conflict, func() error { return drop(f.l.SetDesired(f.ctx, f.m, mine, w.ID, d)) })
 	}
 }
 
@@ -136,10 +136,10 @@ func testWorkspaceRemove(f *fixture) {
 	it := must[model.FlushIntent](f)(f.l.BeginFlush(f.ctx, f.m, f.newIntent("it", in, w.Head)))
 	f.do(drop(f.l.CommitFlush(f.ctx, f.m, it.ID, in.ID, f.snapshot("snap", it))))
 	f.do(drop(f.l.BeginFlush(f.ctx, f.m, f.newIntent("open", in, root("snap")))))
-	remove := func() error { return f.l.RemoveWorkspace(f.ctx, f.m, w.ID) }
+	remove := func() error { return f.l.RemoveWorkspace(f.ctx, f.m, mine, w.ID) }
 
 	f.refused(errs.Conflict, remove) // desired running
-	f.do(drop(f.l.SetDesired(f.ctx, f.m, w.ID, model.DesiredDeleted)))
+	f.do(drop(f.l.SetDesired(f.ctx, f.m, mine, w.ID, model.DesiredDeleted)))
 	f.refused(errs.Conflict, remove) // an instance is live
 	f.advance(2 * lease)
 	f.do(drop(f.l.MarkUnproven(f.ctx, f.m)))
@@ -148,11 +148,11 @@ func testWorkspaceRemove(f *fixture) {
 	f.writes(remove, ledger.EventWorkspaceRemoved)
 
 	f.refused(errs.NotFound, remove)
-	f.refused(errs.NotFound, func() error { return drop(f.l.Workspace(f.ctx, string(w.ID))) })
-	f.same("snapshots left", len(must[[]model.Snapshot](f)(f.l.Snapshots(f.ctx, w.ID))), 0)
+	f.refused(errs.NotFound, func() error { return drop(f.l.Workspace(f.ctx, mine, string(w.ID))) })
+	f.same("snapshots left", len(must[[]model.Snapshot](f)(f.l.Snapshots(f.ctx, mine, w.ID))), 0)
 	f.advance(3 * time.Hour)
 	f.same("intents left", must[int](f)(f.l.ExpireIntents(f.ctx, f.m)), 0)
-	f.same("history kept", len(must[[]model.Event](f)(f.l.Events(f.ctx, string(w.ID), 0, 0))) > 5, true)
+	f.same("history kept", len(must[[]model.Event](f)(f.l.Events(f.ctx, mine, string(w.ID), 0, 0))) > 5, true)
 
 	f.refused(errs.Conflict, func() error { // the id is never used again
 		again := f.newWorkspace("one")

@@ -51,14 +51,14 @@ func TestKill9_KeepsAcknowledgedCommits(t *testing.T) {
 	for round := range killRounds {
 		acknowledged = max(acknowledged, commitUntilKilled(t, path, 1+random.IntN(killAfter)))
 		l := open(t, path)
-		w, err := l.Workspace(t.Context(), "ws")
+		w, err := l.Workspace(t.Context(), "", "ws")
 		if err != nil {
 			t.Fatal(err)
 		}
 		if w.HeadSeq != acknowledged && w.HeadSeq != acknowledged+1 {
 			t.Fatalf("round %d: head is number %d, acknowledged were %d", round, w.HeadSeq, acknowledged)
 		}
-		snapshots, err := l.Snapshots(t.Context(), "ws")
+		snapshots, err := l.Snapshots(t.Context(), "", "ws")
 		if err != nil || len(snapshots) != int(w.HeadSeq) {
 			t.Fatalf("round %d: %d snapshots under head %d: %v", round, len(snapshots), w.HeadSeq, err)
 		}
@@ -145,7 +145,7 @@ func commitForever(ctx context.Context, path string) error {
 
 // childInstance goes on with the instance of the child before, or starts.
 func childInstance(ctx context.Context, l ledger.Ledger) (in model.Instance, w model.Workspace, err error) {
-	w, err = l.Workspace(ctx, "ws")
+	w, err = l.Workspace(ctx, "", "ws")
 	if errs.Is(err, errs.NotFound) {
 		w, _, err = l.CreateWorkspace(ctx, killMeta, model.Workspace{ID: "ws", Name: "ws", Base: killRoot(0), Desired: model.DesiredRunning}, ledger.Idempotency{})
 	}
@@ -188,7 +188,7 @@ func TestLock_WriterWaitsReaderDoesNot(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error)
 	go func() { ended <- l.ExpireIdempotency(ctx, time.Unix(1, 0)) }()
-	if _, err := l.Workspaces(t.Context()); err != nil {
+	if _, err := l.Workspaces(t.Context(), ""); err != nil {
 		t.Error(err)
 	}
 	cancel()

@@ -178,7 +178,7 @@ func TestOpen_DamageKeepsTheLog(t *testing.T) {
 	if err := os.WriteFile(copied, good, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := open(t, copied).Workspace(t.Context(), "newest"); err != nil {
+	if _, err := open(t, copied).Workspace(t.Context(), "", "newest"); err != nil {
 		t.Errorf("after the file was put back: %v", err)
 	}
 }

@@ -43,5 +43,5 @@ func TestStatements(t *testing.T) {
 	count("begin flush", 6, func() error { _, err := l.BeginFlush(ctx, m, it); return err })
 	count("commit flush", 10, commit)
 	count("commit flush again", 3, commit)
-	count("list", 3, func() error { _, err := l.Workspaces(ctx); return err })
+	count("list", 3, func() error { _, err := l.Workspaces(ctx, ""); return err })
 }

@@ -43,12 +43,13 @@ func scanEvent(r row) (e model.Event, err error) {
 }
 
 // Events implements ledger.Ledger.
-func (s *Store) Events(ctx context.Context, subject string, after int64, limit int) (events []model.Event, err error) {
+func (s *Store) Events(ctx context.Context, tenant model.TenantID, subject string, after int64, limit int) (events []model.Event, err error) {
 	if limit <= 0 || limit > ledger.MaxEvents {
 		limit = ledger.MaxEvents
 	}
-	query := "SELECT seq, tenant, region, at, actor, kind, subject_kind, subject, data FROM events WHERE seq > ?"
-	args := []any{after}
+	query := "SELECT seq, tenant, region, at, actor, kind, subject_kind, subject, data FROM events WHERE seq > ? AND "
+	where, args := ofTenant("tenant", tenant)
+	query, args = query+where, append([]any{after}, args...)
 	if subject != "" {
 		query += " AND subject = ?"
 		args = append(args, subject)

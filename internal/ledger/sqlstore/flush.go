@@ -23,14 +23,17 @@ func stale(format string, args ...any) error {
 
 // flusher returns an instance and the workspace it runs for, and refuses it
 // when its epoch is not the one asked for and still the subject's.
-func (t *tx) flusher(id model.InstanceID, epoch model.Epoch) (in model.Instance, w model.Workspace, err error) {
+func (t *tx) flusher(tenant model.TenantID, id model.InstanceID, epoch model.Epoch) (in model.Instance, w model.Workspace, err error) {
 	if in, err = t.instance(id); err != nil {
 		return in, w, err
+	}
+	if in.Tenant != tenant {
+		return in, w, noInstance(id)
 	}
 	if in.SubjectKind != model.SubjectWorkspace {
 		return in, w, errs.New(errs.Unsupported, "a %s has no head to flush to", in.SubjectKind)
 	}
-	if w, err = t.workspace(model.WorkspaceID(in.Subject)); err != nil {
+	if w, err = t.workspace(tenant, model.WorkspaceID(in.Subject)); err != nil {
 		return in, w, err
 	}
 	if in.Epoch != epoch || w.Epoch != epoch {
@@ -42,7 +45,7 @@ func (t *tx) flusher(id model.InstanceID, epoch model.Epoch) (in model.Instance,
 // BeginFlush implements ledger.Ledger.
 func (s *Store) BeginFlush(ctx context.Context, m ledger.Meta, in model.FlushIntent) (model.FlushIntent, error) {
 	err := s.write(ctx, m, fmt.Sprintf("begin flush of instance %s", in.Instance), func(t *tx) error {
-		inst, w, err := t.flusher(in.Instance, in.Epoch)
+		inst, w, err := t.flusher(in.Tenant, in.Instance, in.Epoch)
 		if err != nil {
 			return err
 		}
@@ -66,7 +69,7 @@ func (s *Store) BeginFlush(ctx context.Context, m ledger.Meta, in model.FlushInt
 	return in, nil
 }
 
-const selectSnapshots = "SELECT id, tenant, region, workspace, root, parent, epoch, seq, consistency, stored_bytes, written_bytes, created, memory_root, memory_machine, memory_bytes, memory_until FROM snapshots WHERE workspace = ?"
+const selectSnapshots = "SELECT id, tenant, region, workspace, root, parent, epoch, seq, consistency, stored_bytes, written_bytes, created, memory_root, memory_machine, memory_bytes, memory_until FROM snapshots WHERE workspace = ? AND tenant = ?"
 
 func scanSnapshot(r row) (s model.Snapshot, err error) {
 	err = r.Scan(&s.ID, &s.Tenant, &s.Region, &s.Workspace, &s.Root, &s.Parent, &s.Epoch, &s.Seq,
@@ -83,10 +86,10 @@ func (s *Store) CommitFlush(ctx context.Context, m ledger.Meta, intent model.Int
 		var repeated bool
 		if got, repeated, err = one(t, scanSnapshot, selectSnapshots+
 			" AND epoch = ? AND seq = ? AND root = ? AND EXISTS (SELECT 1 FROM workspaces w WHERE w.id = workspace AND w.head_seq = seq)",
-			snap.Workspace, snap.Epoch, snap.Seq, snap.Root); err != nil || repeated {
+			snap.Workspace, snap.Tenant, snap.Epoch, snap.Seq, snap.Root); err != nil || repeated {
 			return err
 		}
-		in, w, err := t.flusher(instance, snap.Epoch)
+		in, w, err := t.flusher(snap.Tenant, instance, snap.Epoch)
 		if err != nil {
 			return err
 		}
@@ -201,9 +204,9 @@ func (s *Store) ExpireIntents(ctx context.Context, m ledger.Meta) (n int, err er
 }
 
 // Snapshots implements ledger.Ledger.
-func (s *Store) Snapshots(ctx context.Context, ws model.WorkspaceID) (snapshots []model.Snapshot, err error) {
+func (s *Store) Snapshots(ctx context.Context, tenant model.TenantID, ws model.WorkspaceID) (snapshots []model.Snapshot, err error) {
 	err = s.read(ctx, "list snapshots", func(t *tx) error {
-		snapshots, err = all(t, scanSnapshot, selectSnapshots+" ORDER BY seq DESC", ws)
+		snapshots, err = all(t, scanSnapshot, selectSnapshots+" ORDER BY seq DESC", ws, tenant)
 		return err
 	})
 	return snapshots, err

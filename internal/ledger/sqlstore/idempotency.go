@@ -11,16 +11,16 @@ import (
 )
 
 // Created implements ledger.Ledger.
-func (s *Store) Created(ctx context.Context, idem ledger.Idempotency) (w model.Workspace, found bool, err error) {
+func (s *Store) Created(ctx context.Context, tenant model.TenantID, idem ledger.Idempotency) (w model.Workspace, found bool, err error) {
 	err = s.read(ctx, "find what an idempotency key made", func(t *tx) error {
-		w, found, err = t.created(idem)
+		w, found, err = t.created(tenant, idem)
 		return err
 	})
 	return w, found, err
 }
 
 // created returns the workspace that idem made before.
-func (t *tx) created(idem ledger.Idempotency) (w model.Workspace, repeated bool, err error) {
+func (t *tx) created(tenant model.TenantID, idem ledger.Idempotency) (w model.Workspace, repeated bool, err error) {
 	if idem.Key == "" {
 		return w, false, nil
 	}
@@ -31,14 +31,14 @@ func (t *tx) created(idem ledger.Idempotency) (w model.Workspace, repeated bool,
 	u, found, err := one(t, func(r row) (u use, err error) {
 		err = r.Scan(digest{&u.fingerprint}, &u.workspace)
 		return u, err
-	}, "SELECT fingerprint, workspace FROM idempotency WHERE principal = ? AND request_key = ?", idem.Principal, idem.Key)
+	}, "SELECT fingerprint, workspace FROM idempotency WHERE principal = ? AND request_key = ? AND tenant = ?", idem.Principal, idem.Key, tenant)
 	if err != nil || !found {
 		return w, false, err
 	}
 	if u.fingerprint != idem.Fingerprint {
 		return w, false, errs.New(errs.Conflict, "the idempotency key was used for another request").WithHint("use a new key for a new request")
 	}
-	w, found, err = one(t, scanWorkspace, selectWorkspaces+whereWorkspaceID, u.workspace)
+	w, found, err = one(t, scanWorkspace, selectWorkspaces+whereWorkspaceID, u.workspace, tenant)
 	if err == nil && !found {
 		err = errs.New(errs.Conflict, "the workspace made with this idempotency key is gone").WithHint("use a new key to make another one")
 	}

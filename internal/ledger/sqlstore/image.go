@@ -13,7 +13,7 @@ const (
 	generationColumns = "g.id, g.tenant, g.region, g.image, g.root, g.source, g.disk_bytes, g.used_bytes, g.stored_bytes, g.created"
 	selectImages      = "SELECT i.id, i.tenant, i.region, i.owner, i.name, i.head, i.created, i.updated, " + generationColumns +
 		" FROM images i JOIN generations g ON g.id = i.head"
-	whereImage = " WHERE i.id = ? OR i.name = ? ORDER BY (i.id = ?) DESC"
+	whereImage = " WHERE i.tenant = ? AND (i.id = ? OR i.name = ?) ORDER BY (i.id = ?) DESC"
 )
 
 func generationDest(g *model.ImageGeneration) []any {
@@ -39,6 +39,9 @@ func (s *Store) CommitGeneration(ctx context.Context, m ledger.Meta, img model.I
 		var found bool
 		if rec, found, err = one(t, scanImage, selectImages+" WHERE i.name = ?", img.Name); err != nil {
 			return err
+		}
+		if found && img.Tenant != rec.Image.Tenant {
+			return errs.New(errs.Conflict, "the name is taken").WithHint("choose another name")
 		}
 		if found && img.Owner != "" && img.Owner != rec.Image.Owner {
 			return errs.New(errs.Denied, "another principal made the image").WithHint("choose another name, or ask an admin")
@@ -81,17 +84,18 @@ func (t *tx) putGeneration(g model.ImageGeneration) error {
 }
 
 // Images implements ledger.Ledger.
-func (s *Store) Images(ctx context.Context) (images []ledger.ImageRecord, err error) {
+func (s *Store) Images(ctx context.Context, tenant model.TenantID) (images []ledger.ImageRecord, err error) {
+	where, args := ofTenant("i.tenant", tenant)
 	err = s.read(ctx, "list images", func(t *tx) error {
-		images, err = all(t, scanImage, selectImages+" ORDER BY i.name")
+		images, err = all(t, scanImage, selectImages+" WHERE "+where+" ORDER BY i.name", args...)
 		return err
 	})
 	return images, err
 }
 
 // image finds by id or name.
-func (t *tx) image(ref string) (ledger.ImageRecord, error) {
-	rec, found, err := one(t, scanImage, selectImages+whereImage, ref, ref, ref)
+func (t *tx) image(tenant model.TenantID, ref string) (ledger.ImageRecord, error) {
+	rec, found, err := one(t, scanImage, selectImages+whereImage, tenant, ref, ref, ref)
 	if err == nil && !found {
 		err = errs.New(errs.NotFound, "there is no image %q", ref).WithHint("`billet image ls` lists them; `billet image import` makes one")
 	}
@@ -99,9 +103,9 @@ func (t *tx) image(ref string) (ledger.ImageRecord, error) {
 }
 
 // Image implements ledger.Ledger.
-func (s *Store) Image(ctx context.Context, ref string) (rec ledger.ImageRecord, generations []model.ImageGeneration, err error) {
+func (s *Store) Image(ctx context.Context, tenant model.TenantID, ref string) (rec ledger.ImageRecord, generations []model.ImageGeneration, err error) {
 	err = s.read(ctx, "find image", func(t *tx) error {
-		if rec, err = t.image(ref); err != nil {
+		if rec, err = t.image(tenant, ref); err != nil {
 			return err
 		}
 		generations, err = all(t, scanGeneration, "SELECT "+generationColumns+" FROM generations g WHERE g.image = ? ORDER BY g.number DESC", rec.Image.ID)
@@ -114,9 +118,9 @@ func (s *Store) Image(ctx context.Context, ref string) (rec ledger.ImageRecord, 
 }
 
 // DeleteImage implements ledger.Ledger.
-func (s *Store) DeleteImage(ctx context.Context, m ledger.Meta, ref string) error {
+func (s *Store) DeleteImage(ctx context.Context, m ledger.Meta, tenant model.TenantID, ref string) error {
 	return s.write(ctx, m, fmt.Sprintf("delete image %q", ref), func(t *tx) error {
-		rec, err := t.image(ref)
+		rec, err := t.image(tenant, ref)
 		if err != nil {
 			return err
 		}

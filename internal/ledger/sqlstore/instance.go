@@ -33,9 +33,13 @@ func scanInstance(r row) (in model.Instance, err error) {
 func (t *tx) instance(id model.InstanceID) (model.Instance, error) {
 	in, found, err := one(t, scanInstance, selectInstances+" WHERE id = ?", id)
 	if err == nil && !found {
-		err = errs.New(errs.NotFound, "there is no instance %s", id)
+		err = noInstance(id)
 	}
 	return in, err
+}
+
+func noInstance(id model.InstanceID) error {
+	return errs.New(errs.NotFound, "there is no instance %s", id)
 }
 
 // emitInstance files an event about in under what it runs for.
@@ -48,8 +52,8 @@ func (t *tx) emitInstance(kind string, in model.Instance, more ...string) error 
 }
 
 // noLive refuses when a live instance runs for the subject.
-func (t *tx) noLive(kind model.SubjectKind, id model.SubjectID) error {
-	live, found, err := one(t, scanInstance, selectInstances+" WHERE subject_kind = ? AND subject = ? AND "+isLive, kind, id)
+func (t *tx) noLive(tenant model.TenantID, kind model.SubjectKind, id model.SubjectID) error {
+	live, found, err := one(t, scanInstance, selectInstances+" WHERE subject_kind = ? AND subject = ? AND tenant = ? AND "+isLive, kind, id, tenant)
 	if err == nil && found {
 		return errs.New(errs.Conflict, "instance %s of %s %s is %s on node %s", live.ID, kind, id, live.State, live.Node).
 			WithHint("stop it, or wait until its node reports its end")
@@ -63,7 +67,7 @@ func (s *Store) Place(ctx context.Context, m ledger.Meta, in model.Instance, c l
 		if err := checkShape(in.Shape); err != nil {
 			return err
 		}
-		if err := t.mayRun(in.SubjectKind, in.Subject); err != nil {
+		if err := t.mayRun(in.Tenant, in.SubjectKind, in.Subject); err != nil {
 			return err
 		}
 		if err := t.fits(in, c); err != nil {
@@ -97,9 +101,9 @@ func checkShape(s model.Shape) error {
 // mayRun refuses a second live instance, and a workspace that nobody wants
 // running any more: without that, a reconciler with an old view would restart
 // what has just failed.
-func (t *tx) mayRun(kind model.SubjectKind, id model.SubjectID) error {
+func (t *tx) mayRun(tenant model.TenantID, kind model.SubjectKind, id model.SubjectID) error {
 	if kind == model.SubjectWorkspace {
-		w, err := t.workspace(model.WorkspaceID(id))
+		w, err := t.workspace(tenant, model.WorkspaceID(id))
 		if err != nil {
 			return err
 		}
@@ -107,7 +111,7 @@ func (t *tx) mayRun(kind model.SubjectKind, id model.SubjectID) error {
 			return errs.New(errs.Conflict, "workspace %s is desired %s, not running", w.Name, w.Desired).WithHint("`billet ws start %s`", w.Name)
 		}
 	}
-	return t.noLive(kind, id)
+	return t.noLive(tenant, kind, id)
 }
 
 // fits refuses what the node or the tier has no room for.
@@ -152,8 +156,8 @@ func (s *Store) Instance(ctx context.Context, id model.InstanceID) (in model.Ins
 
 // Instances implements ledger.Ledger.
 func (s *Store) Instances(ctx context.Context, f ledger.InstanceFilter) (instances []model.Instance, err error) {
-	var where []string
-	var args []any
+	tenant, args := ofTenant("tenant", f.Tenant)
+	where := []string{tenant}
 	if f.Node != "" {
 		where, args = append(where, "node = ?"), append(args, f.Node)
 	}
@@ -166,11 +170,7 @@ func (s *Store) Instances(ctx context.Context, f ledger.InstanceFilter) (instanc
 	if f.Live {
 		where = append(where, isLive)
 	}
-	query := selectInstances
-	if len(where) > 0 {
-		query += " WHERE " + strings.Join(where, " AND ")
-	}
-	query += " ORDER BY created, id"
+	query := selectInstances + " WHERE " + strings.Join(where, " AND ") + " ORDER BY created, id"
 	if f.Limit > 0 {
 		query, args = query+" LIMIT ?", append(args, f.Limit)
 	}
@@ -182,7 +182,7 @@ func (s *Store) Instances(ctx context.Context, f ledger.InstanceFilter) (instanc
 }
 
 // SetInstanceDesired implements ledger.Ledger.
-func (s *Store) SetInstanceDesired(ctx context.Context, m ledger.Meta, id model.InstanceID, d model.InstanceDesired) error {
+func (s *Store) SetInstanceDesired(ctx context.Context, m ledger.Meta, tenant model.TenantID, id model.InstanceID, d model.InstanceDesired) error {
 	return s.write(ctx, m, fmt.Sprintf("tell instance %s to %s", id, d), func(t *tx) error {
 		switch d {
 		case model.InstanceRun, model.InstanceStop, model.InstanceHibernate, model.InstanceDestroy, model.InstanceFence:
@@ -192,6 +192,9 @@ func (s *Store) SetInstanceDesired(ctx context.Context, m ledger.Meta, id model.
 		in, err := t.instance(id)
 		if err != nil {
 			return err
+		}
+		if in.Tenant != tenant {
+			return noInstance(id)
 		}
 		if !in.State.Live() {
 			return errs.New(errs.Conflict, "it is %s", in.State)

@@ -46,18 +46,19 @@ func (s *Store) KeepSnapshot(ctx context.Context, m ledger.Meta, k model.KeptSna
 }
 
 // KeptSnapshots implements ledger.Ledger.
-func (s *Store) KeptSnapshots(ctx context.Context) (kept []model.KeptSnapshot, err error) {
+func (s *Store) KeptSnapshots(ctx context.Context, tenant model.TenantID) (kept []model.KeptSnapshot, err error) {
+	where, args := ofTenant("tenant", tenant)
 	err = s.read(ctx, "list kept snapshots", func(t *tx) error {
-		kept, err = all(t, scanKept, selectKept+" ORDER BY created, id")
+		kept, err = all(t, scanKept, selectKept+" WHERE "+where+" ORDER BY created, id", args...)
 		return err
 	})
 	return kept, err
 }
 
 // ForgetSnapshot implements ledger.Ledger.
-func (s *Store) ForgetSnapshot(ctx context.Context, m ledger.Meta, id model.SnapshotID) error {
+func (s *Store) ForgetSnapshot(ctx context.Context, m ledger.Meta, tenant model.TenantID, id model.SnapshotID) error {
 	return s.write(ctx, m, "forget snapshot "+string(id), func(t *tx) error {
-		k, found, err := one(t, scanKept, selectKept+" WHERE id = ?", id)
+		k, found, err := one(t, scanKept, selectKept+" WHERE id = ? AND tenant = ?", id, tenant)
 		if err != nil {
 			return err
 		}

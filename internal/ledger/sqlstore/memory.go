@@ -47,9 +47,9 @@ func (t *tx) forgetMemory(w model.Workspace) error {
 }
 
 // DropMemory implements ledger.Ledger.
-func (s *Store) DropMemory(ctx context.Context, m ledger.Meta, id model.WorkspaceID, root model.Root) error {
+func (s *Store) DropMemory(ctx context.Context, m ledger.Meta, tenant model.TenantID, id model.WorkspaceID, root model.Root) error {
 	return s.write(ctx, m, "drop memory of workspace "+string(id), func(t *tx) error {
-		w, err := t.workspace(id)
+		w, err := t.workspace(tenant, id)
 		if err != nil {
 			return err
 		}

@@ -52,7 +52,7 @@ func (s *Store) RemoveNode(ctx context.Context, m ledger.Meta, id model.NodeID, 
 func (t *tx) endWithHost(in *model.Instance) error {
 	from, overtaken := in.State, !in.State.Live()
 	if !overtaken {
-		if err := t.raiseEpoch(in.SubjectKind, in.Subject); err != nil {
+		if err := t.raiseEpoch(in.Tenant, in.SubjectKind, in.Subject); err != nil {
 			return err
 		}
 		in.Cause, in.Detail = model.CauseHostGone, hostGone
@@ -68,5 +68,5 @@ func (t *tx) endWithHost(in *model.Instance) error {
 	if overtaken || in.SubjectKind != model.SubjectWorkspace || in.Desired == model.InstanceDestroy {
 		return nil
 	}
-	return t.failWorkspace(model.WorkspaceID(in.Subject), in.Cause)
+	return t.failWorkspace(in.Tenant, model.WorkspaceID(in.Subject), in.Cause)
 }

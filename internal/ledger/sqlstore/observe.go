@@ -93,7 +93,7 @@ func (t *tx) observeLive(in model.Instance, o ledger.Observation) (changed bool,
 	unasked = unasked || o.State == model.StateEnded && o.Cause == model.CauseFenced &&
 		(in.Desired == model.InstanceStop || in.Desired == model.InstanceHibernate)
 	if unasked && in.SubjectKind == model.SubjectWorkspace {
-		return true, t.failWorkspace(model.WorkspaceID(in.Subject), o.Cause)
+		return true, t.failWorkspace(in.Tenant, model.WorkspaceID(in.Subject), o.Cause)
 	}
 	return true, nil
 }

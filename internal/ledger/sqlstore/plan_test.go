@@ -15,7 +15,7 @@ func TestPlans_DoNotScanHistory(t *testing.T) {
 	}
 	for query, index := range map[string]string{
 		selectHeadroom: "instances_charged",
-		selectInstances + " WHERE subject_kind = ? AND subject = ? AND " + isLive:                "instances_live",
+		selectInstances + " WHERE subject_kind = ? AND subject = ? AND tenant = ? AND " + isLive: "instances_live",
 		selectInstances + " WHERE node = ? AND " + isLive + " ORDER BY created, id":              "instances_charged",
 		selectInstances + " WHERE subject = ? AND " + isLive + " ORDER BY created, id":           "instances_subject",
 		selectInstances + " WHERE " + isLive + " ORDER BY created, id":                           "instances_l",
@@ -24,7 +24,9 @@ func TestPlans_DoNotScanHistory(t *testing.T) {
 		"SELECT tier, COUNT(*) FROM instances WHERE " + isLive + " GROUP BY tier":                "instances_tier",
 		"SELECT seq FROM events WHERE seq > ? AND subject = ? ORDER BY seq LIMIT ?":              "events_subject",
 		selectSnapshots + " ORDER BY seq DESC":                                                   "snapshots",
-		selectWorkspaces + " WHERE w.id = ? OR w.name = ? ORDER BY (w.id = ?) DESC":              "MULTI-INDEX",
+		selectWorkspaces + whereWorkspaceRef:                                                     "MULTI-INDEX",
+		selectImages + whereImage:                                                                "MULTI-INDEX",
+		"SELECT seq FROM events WHERE seq > ? AND tenant = ? ORDER BY seq LIMIT ?":               "PRIMARY KEY",
 		"SELECT " + intentColumns + " FROM flush_intents WHERE expires < ? ORDER BY expires, id": "flush_intents_expires",
 	} {
 		rows, err := s.reader.Query("EXPLAIN QUERY PLAN "+query, make([]any, strings.Count(query, "?"))...)

@@ -27,6 +27,9 @@ func (s *Store) EnsurePrincipal(ctx context.Context, m ledger.Meta, p model.Prin
 		if got, found, err = one(t, scanPrincipal, "SELECT "+principalColumns+" FROM principals p WHERE p.name = ?", p.Name); err != nil {
 			return err
 		}
+		if found && got.Tenant != p.Tenant {
+			return errs.New(errs.Conflict, "the name is taken").WithHint("choose another name")
+		}
 		if found {
 			if got.Class != p.Class || got.Role != p.Role {
 				return errs.New(errs.Conflict, "it exists with class %s and role %s, asked for %s and %s", got.Class, got.Role, p.Class, p.Role).

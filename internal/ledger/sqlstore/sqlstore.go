@@ -19,6 +19,7 @@ import (
 
 	"github.com/billethq/billet/internal/errs"
 	"github.com/billethq/billet/internal/ledger"
+	"github.com/billethq/billet/internal/model"
 )
 
 // Dialect is everything in which one database differs from another.
@@ -69,6 +70,14 @@ func New(ctx context.Context, c Config) (*Store, error) {
 		return nil, errors.Join(err, s.Close())
 	}
 	return s, nil
+}
+
+// ofTenant is the condition that selects a tenant's rows, or every tenant's.
+func ofTenant(column string, tenant model.TenantID) (where string, args []any) {
+	if tenant == ledger.AllTenants {
+		return "true", nil
+	}
+	return column + " = ?", []any{tenant}
 }
 
 // Close ends both pools; methods running meanwhile fail.

@@ -12,16 +12,19 @@ import (
 // nextEpoch raises the epoch of what in runs for, making the subject when it
 // is a job's, prebuild's or probe's first.
 func (t *tx) nextEpoch(in model.Instance) (model.Epoch, error) {
-	e, _, err := one(t, scalar[model.Epoch], `INSERT INTO subjects (kind, id, tenant, region, epoch) VALUES (?, ?, ?, ?, 1)
-		ON CONFLICT (kind, id) DO UPDATE SET epoch = subjects.epoch + 1 RETURNING epoch`,
+	e, found, err := one(t, scalar[model.Epoch], `INSERT INTO subjects (kind, id, tenant, region, epoch) VALUES (?, ?, ?, ?, 1)
+		ON CONFLICT (kind, id) DO UPDATE SET epoch = subjects.epoch + 1 WHERE subjects.tenant = excluded.tenant RETURNING epoch`,
 		in.SubjectKind, in.Subject, in.Tenant, in.Region)
+	if err == nil && !found {
+		err = errs.New(errs.NotFound, "there is no %s %s", in.SubjectKind, in.Subject)
+	}
 	return e, err
 }
 
 // Fence implements ledger.Ledger.
-func (s *Store) Fence(ctx context.Context, m ledger.Meta, kind model.SubjectKind, id model.SubjectID) error {
+func (s *Store) Fence(ctx context.Context, m ledger.Meta, tenant model.TenantID, kind model.SubjectKind, id model.SubjectID) error {
 	return s.write(ctx, m, fmt.Sprintf("fence %s %s", kind, id), func(t *tx) error {
-		if err := t.raiseEpoch(kind, id); err != nil {
+		if err := t.raiseEpoch(tenant, kind, id); err != nil {
 			return err
 		}
 		return t.fenceInstances(kind, id)
@@ -29,7 +32,7 @@ func (s *Store) Fence(ctx context.Context, m ledger.Meta, kind model.SubjectKind
 }
 
 // raiseEpoch makes what has run for a subject until now stale.
-func (t *tx) raiseEpoch(kind model.SubjectKind, id model.SubjectID) error {
+func (t *tx) raiseEpoch(tenant model.TenantID, kind model.SubjectKind, id model.SubjectID) error {
 	type counter struct {
 		about
 		epoch model.Epoch
@@ -38,7 +41,7 @@ func (t *tx) raiseEpoch(kind model.SubjectKind, id model.SubjectID) error {
 		c.kind, c.id = string(kind), string(id)
 		err = r.Scan(&c.tenant, &c.region, &c.epoch)
 		return c, err
-	}, "UPDATE subjects SET epoch = epoch + 1 WHERE kind = ? AND id = ? RETURNING tenant, region, epoch", kind, id)
+	}, "UPDATE subjects SET epoch = epoch + 1 WHERE kind = ? AND id = ? AND tenant = ? RETURNING tenant, region, epoch", kind, id, tenant)
 	if err != nil {
 		return err
 	}

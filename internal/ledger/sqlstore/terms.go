@@ -23,8 +23,8 @@ func aboutTerms(k model.Terms) about {
 }
 
 // terms finds those of a workspace.
-func (t *tx) terms(id model.WorkspaceID) (model.Terms, error) {
-	k, found, err := one(t, scanTerms, selectTerms+" WHERE workspace = ?", id)
+func (t *tx) terms(tenant model.TenantID, id model.WorkspaceID) (model.Terms, error) {
+	k, found, err := one(t, scanTerms, selectTerms+" WHERE workspace = ? AND tenant = ?", id, tenant)
 	if err == nil && !found {
 		err = errs.New(errs.NotFound, "workspace %s is on no terms", id)
 	}
@@ -61,27 +61,28 @@ func (s *Store) CreateTerms(ctx context.Context, m ledger.Meta, k model.Terms) e
 func when(t time.Time) string { return stamp(t).Format(time.RFC3339) }
 
 // Terms implements ledger.Ledger.
-func (s *Store) Terms(ctx context.Context) (terms []model.Terms, err error) {
+func (s *Store) Terms(ctx context.Context, tenant model.TenantID) (terms []model.Terms, err error) {
+	where, args := ofTenant("tenant", tenant)
 	err = s.read(ctx, "list terms", func(t *tx) error {
-		terms, err = all(t, scanTerms, selectTerms+" ORDER BY created, workspace")
+		terms, err = all(t, scanTerms, selectTerms+" WHERE "+where+" ORDER BY created, workspace", args...)
 		return err
 	})
 	return terms, err
 }
 
 // WorkspaceTerms implements ledger.Ledger.
-func (s *Store) WorkspaceTerms(ctx context.Context, id model.WorkspaceID) (k model.Terms, err error) {
+func (s *Store) WorkspaceTerms(ctx context.Context, tenant model.TenantID, id model.WorkspaceID) (k model.Terms, err error) {
 	err = s.read(ctx, "find terms", func(t *tx) error {
-		k, err = t.terms(id)
+		k, err = t.terms(tenant, id)
 		return err
 	})
 	return k, err
 }
 
 // SetDeadline implements ledger.Ledger.
-func (s *Store) SetDeadline(ctx context.Context, m ledger.Meta, id model.WorkspaceID, deadline, began time.Time, extend bool) (k model.Terms, err error) {
+func (s *Store) SetDeadline(ctx context.Context, m ledger.Meta, tenant model.TenantID, id model.WorkspaceID, deadline, began time.Time, extend bool) (k model.Terms, err error) {
 	err = s.write(ctx, m, "set deadline of workspace "+string(id), func(t *tx) error {
-		if k, err = t.terms(id); err != nil {
+		if k, err = t.terms(tenant, id); err != nil {
 			return err
 		}
 		if !k.Killed.IsZero() {
@@ -111,9 +112,9 @@ func (s *Store) SetDeadline(ctx context.Context, m ledger.Meta, id model.Workspa
 }
 
 // SetTermsNetwork implements ledger.Ledger.
-func (s *Store) SetTermsNetwork(ctx context.Context, m ledger.Meta, id model.WorkspaceID, network string) error {
+func (s *Store) SetTermsNetwork(ctx context.Context, m ledger.Meta, tenant model.TenantID, id model.WorkspaceID, network string) error {
 	return s.write(ctx, m, "set network of workspace "+string(id), func(t *tx) error {
-		k, err := t.terms(id)
+		k, err := t.terms(tenant, id)
 		if err != nil || k.Network == text(network) {
 			return err
 		}
@@ -125,13 +126,13 @@ func (s *Store) SetTermsNetwork(ctx context.Context, m ledger.Meta, id model.Wor
 }
 
 // EndTerms implements ledger.Ledger.
-func (s *Store) EndTerms(ctx context.Context, m ledger.Meta, id model.WorkspaceID, end model.TermsEnd) (ended bool, err error) {
+func (s *Store) EndTerms(ctx context.Context, m ledger.Meta, tenant model.TenantID, id model.WorkspaceID, end model.TermsEnd) (ended bool, err error) {
 	err = s.write(ctx, m, "end terms of workspace "+string(id), func(t *tx) error {
-		k, err := t.terms(id)
+		k, err := t.terms(tenant, id)
 		if err != nil || !k.Killed.IsZero() || end.Due && k.Deadline.After(t.meta.Now) {
 			return err
 		}
-		w, err := t.workspace(id)
+		w, err := t.workspace(tenant, id)
 		if err != nil {
 			return err
 		}
@@ -158,9 +159,9 @@ func (s *Store) EndTerms(ctx context.Context, m ledger.Meta, id model.WorkspaceI
 }
 
 // RemoveTerms implements ledger.Ledger.
-func (s *Store) RemoveTerms(ctx context.Context, m ledger.Meta, id model.WorkspaceID) error {
+func (s *Store) RemoveTerms(ctx context.Context, m ledger.Meta, tenant model.TenantID, id model.WorkspaceID) error {
 	return s.write(ctx, m, "remove terms of workspace "+string(id), func(t *tx) error {
-		k, err := t.terms(id)
+		k, err := t.terms(tenant, id)
 		if err != nil {
 			return err
 		}

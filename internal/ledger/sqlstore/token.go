@@ -31,7 +31,7 @@ func aboutToken(k model.Token) about {
 // CreateToken implements ledger.Ledger.
 func (s *Store) CreateToken(ctx context.Context, m ledger.Meta, k model.Token) error {
 	return s.write(ctx, m, fmt.Sprintf("create token %q", k.Name), func(t *tx) error {
-		if _, found, err := one(t, scalar[string], "SELECT id FROM principals WHERE id = ?", k.Principal); err != nil {
+		if _, found, err := one(t, scalar[string], "SELECT id FROM principals WHERE id = ? AND tenant = ?", k.Principal, k.Tenant); err != nil {
 			return err
 		} else if !found {
 			return errs.New(errs.NotFound, "there is no principal %s", k.Principal)
@@ -50,18 +50,18 @@ func (s *Store) CreateToken(ctx context.Context, m ledger.Meta, k model.Token) e
 }
 
 // Tokens implements ledger.Ledger.
-func (s *Store) Tokens(ctx context.Context) (tokens []ledger.TokenRecord, err error) {
+func (s *Store) Tokens(ctx context.Context, tenant model.TenantID) (tokens []ledger.TokenRecord, err error) {
 	err = s.read(ctx, "list tokens", func(t *tx) error {
-		tokens, err = all(t, scanToken, selectTokens+" ORDER BY t.name")
+		tokens, err = all(t, scanToken, selectTokens+" WHERE t.tenant = ? ORDER BY t.name", tenant)
 		return err
 	})
 	return tokens, err
 }
 
 // DeleteToken implements ledger.Ledger.
-func (s *Store) DeleteToken(ctx context.Context, m ledger.Meta, ref string) error {
+func (s *Store) DeleteToken(ctx context.Context, m ledger.Meta, tenant model.TenantID, ref string) error {
 	return s.write(ctx, m, fmt.Sprintf("delete token %q", ref), func(t *tx) error {
-		rec, found, err := one(t, scanToken, selectTokens+" WHERE t.id = ? OR t.name = ? ORDER BY (t.id = ?) DESC", ref, ref, ref)
+		rec, found, err := one(t, scanToken, selectTokens+" WHERE t.tenant = ? AND (t.id = ? OR t.name = ?) ORDER BY (t.id = ?) DESC", tenant, ref, ref, ref)
 		if err != nil {
 			return err
 		}

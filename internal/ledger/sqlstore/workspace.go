@@ -15,7 +15,8 @@ const (
 		w.vcpus, w.memory, w.disk, w.processes, w.open_files, w.image, w.base, w.head, w.head_seq, w.head_at,
 		w.memory_root, w.memory_machine, w.memory_bytes, w.memory_until, s.epoch, w.desired, w.failure, w.created, w.updated
 		FROM workspaces w JOIN subjects s ON s.kind = 'workspace' AND s.id = w.id`
-	whereWorkspaceID = " WHERE w.id = ?"
+	whereWorkspaceRef = " WHERE w.tenant = ? AND (w.id = ? OR w.name = ?) ORDER BY (w.id = ?) DESC"
+	whereWorkspaceID  = " WHERE w.id = ? AND w.tenant = ?"
 )
 
 func scanWorkspace(r row) (w model.Workspace, err error) {
@@ -31,8 +32,8 @@ func noWorkspace(ref string) error {
 }
 
 // workspace finds by id.
-func (t *tx) workspace(id model.WorkspaceID) (model.Workspace, error) {
-	w, found, err := one(t, scanWorkspace, selectWorkspaces+whereWorkspaceID, id)
+func (t *tx) workspace(tenant model.TenantID, id model.WorkspaceID) (model.Workspace, error) {
+	w, found, err := one(t, scanWorkspace, selectWorkspaces+whereWorkspaceID, id, tenant)
 	if err == nil && !found {
 		err = noWorkspace(string(id))
 	}
@@ -52,7 +53,7 @@ func (t *tx) freeName(name string) error {
 func (s *Store) CreateWorkspace(ctx context.Context, m ledger.Meta, w model.Workspace, idem ledger.Idempotency) (got model.Workspace, created bool, err error) {
 	err = s.write(ctx, m, fmt.Sprintf("create workspace %q", w.Name), func(t *tx) error {
 		var repeated bool
-		if got, repeated, err = t.created(idem); err != nil || repeated {
+		if got, repeated, err = t.created(w.Tenant, idem); err != nil || repeated {
 			return err
 		}
 		if w.Desired != model.DesiredRunning && w.Desired != model.DesiredHibernated && w.Desired != model.DesiredStopped {
@@ -73,7 +74,7 @@ func (s *Store) CreateWorkspace(ctx context.Context, m ledger.Meta, w model.Work
 			return err
 		}
 		created = true
-		got, err = t.workspace(w.ID)
+		got, err = t.workspace(w.Tenant, w.ID)
 		return err
 	})
 	if err != nil {
@@ -102,10 +103,10 @@ func (t *tx) insertWorkspace(w model.Workspace) error {
 }
 
 // Workspace implements ledger.Ledger.
-func (s *Store) Workspace(ctx context.Context, ref string) (w model.Workspace, err error) {
+func (s *Store) Workspace(ctx context.Context, tenant model.TenantID, ref string) (w model.Workspace, err error) {
 	err = s.read(ctx, "find workspace", func(t *tx) error {
 		var found bool
-		w, found, err = one(t, scanWorkspace, selectWorkspaces+" WHERE w.id = ? OR w.name = ? ORDER BY (w.id = ?) DESC", ref, ref, ref)
+		w, found, err = one(t, scanWorkspace, selectWorkspaces+whereWorkspaceRef, tenant, ref, ref, ref)
 		if err == nil && !found {
 			err = noWorkspace(ref)
 		}
@@ -115,18 +116,19 @@ func (s *Store) Workspace(ctx context.Context, ref string) (w model.Workspace, e
 }
 
 // Workspaces implements ledger.Ledger.
-func (s *Store) Workspaces(ctx context.Context) (workspaces []model.Workspace, err error) {
+func (s *Store) Workspaces(ctx context.Context, tenant model.TenantID) (workspaces []model.Workspace, err error) {
+	where, args := ofTenant("w.tenant", tenant)
 	err = s.read(ctx, "list workspaces", func(t *tx) error {
-		workspaces, err = all(t, scanWorkspace, selectWorkspaces+" ORDER BY w.name")
+		workspaces, err = all(t, scanWorkspace, selectWorkspaces+" WHERE "+where+" ORDER BY w.name", args...)
 		return err
 	})
 	return workspaces, err
 }
 
 // RenameWorkspace implements ledger.Ledger.
-func (s *Store) RenameWorkspace(ctx context.Context, m ledger.Meta, id model.WorkspaceID, name string) error {
+func (s *Store) RenameWorkspace(ctx context.Context, m ledger.Meta, tenant model.TenantID, id model.WorkspaceID, name string) error {
 	return s.write(ctx, m, fmt.Sprintf("rename workspace %s", id), func(t *tx) error {
-		w, err := t.workspace(id)
+		w, err := t.workspace(tenant, id)
 		if err != nil {
 			return err
 		}
@@ -144,9 +146,9 @@ func (s *Store) RenameWorkspace(ctx context.Context, m ledger.Meta, id model.Wor
 }
 
 // SetDesired implements ledger.Ledger.
-func (s *Store) SetDesired(ctx context.Context, m ledger.Meta, id model.WorkspaceID, d model.Desired) (w model.Workspace, err error) {
+func (s *Store) SetDesired(ctx context.Context, m ledger.Meta, tenant model.TenantID, id model.WorkspaceID, d model.Desired) (w model.Workspace, err error) {
 	err = s.write(ctx, m, fmt.Sprintf("set desired of workspace %s to %s", id, d), func(t *tx) error {
-		if w, err = t.workspace(id); err != nil {
+		if w, err = t.workspace(tenant, id); err != nil {
 			return err
 		}
 		failure := w.Failure
@@ -191,8 +193,8 @@ func (t *tx) putDesired(w model.Workspace) error {
 
 // failWorkspace records an unasked end: the cause, and that nobody but a person
 // starts it again. A deletion goes on.
-func (t *tx) failWorkspace(id model.WorkspaceID, cause model.Cause) error {
-	w, found, err := one(t, scanWorkspace, selectWorkspaces+whereWorkspaceID, id)
+func (t *tx) failWorkspace(tenant model.TenantID, id model.WorkspaceID, cause model.Cause) error {
+	w, found, err := one(t, scanWorkspace, selectWorkspaces+whereWorkspaceID, id, tenant)
 	if err != nil || !found {
 		return err
 	}
@@ -207,16 +209,16 @@ func (t *tx) failWorkspace(id model.WorkspaceID, cause model.Cause) error {
 }
 
 // RemoveWorkspace implements ledger.Ledger.
-func (s *Store) RemoveWorkspace(ctx context.Context, m ledger.Meta, id model.WorkspaceID) error {
+func (s *Store) RemoveWorkspace(ctx context.Context, m ledger.Meta, tenant model.TenantID, id model.WorkspaceID) error {
 	return s.write(ctx, m, fmt.Sprintf("remove workspace %s", id), func(t *tx) error {
-		w, err := t.workspace(id)
+		w, err := t.workspace(tenant, id)
 		if err != nil {
 			return err
 		}
 		if w.Desired != model.DesiredDeleted {
 			return errs.New(errs.Conflict, "workspace %s is desired %s, not deleted", w.Name, w.Desired)
 		}
-		if err := t.noLive(model.SubjectWorkspace, model.SubjectID(id)); err != nil {
+		if err := t.noLive(tenant, model.SubjectWorkspace, model.SubjectID(id)); err != nil {
 			return err
 		}
 		// What pinned its roots goes with it, so that their bytes can go too.
