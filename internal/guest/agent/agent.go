@@ -19,6 +19,9 @@ import (
 
 	"github.com/billethq/billet/internal/clock"
 	"github.com/billethq/billet/internal/guest"
+	"github.com/billethq/billet/internal/guest/files"
+	"github.com/billethq/billet/internal/guest/filesystem"
+	"github.com/billethq/billet/internal/guest/metrics"
 	"github.com/billethq/billet/internal/guest/ports"
 	"github.com/billethq/billet/internal/guest/process"
 	"github.com/billethq/billet/internal/guest/resume"
@@ -59,6 +62,8 @@ type Agent struct {
 	cfg    Config
 	server *http.Server
 	conns  chan struct{} // a place for each stream served
+
+	filesystem *filesystem.Service
 }
 
 // New returns an Agent; Run does the work.
@@ -66,10 +71,13 @@ func New(c Config) (*Agent, error) {
 	if c.Socket == "" || c.Process == nil || c.Resume == nil || c.Log == nil {
 		return nil, errors.New("agent: Socket, Process, Resume and Log are needed")
 	}
-	a := &Agent{cfg: c, conns: make(chan struct{}, maxConns)}
+	a := &Agent{cfg: c, conns: make(chan struct{}, maxConns), filesystem: filesystem.New(filesystem.Config{})}
 	mux := http.NewServeMux()
 	c.Process.Register(mux)
 	c.Resume.Register(mux)
+	a.filesystem.Register(mux)
+	files.New(files.Config{}).Register(mux)
+	metrics.New(metrics.Config{}).Register(mux)
 	ports.New(c.Log).Register(mux)
 	mux.HandleFunc("GET /health", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) })
 	mux.HandleFunc("GET "+guest.VersionPath, a.version)
@@ -85,6 +93,7 @@ func New(c Config) (*Agent, error) {
 
 // Run dials and serves until ctx ends, and then closes every stream.
 func (a *Agent) Run(ctx context.Context) {
+	defer a.filesystem.Close()
 	defer a.server.Close()
 	wait := firstRedial
 	for ctx.Err() == nil {
