@@ -68,6 +68,8 @@ type Workspace struct {
 	Updated      time.Time     `json:"updated"`
 	Phases       []model.Phase `json:"phases,omitempty"` // of the newest instance
 	NextResume   *NextResume   `json:"next_resume,omitempty"`
+	// Killed is when it was ended for the client that it was lent to.
+	Killed *time.Time `json:"killed,omitempty"`
 }
 
 // NextResume is how a workspace comes back when somebody connects to it.
@@ -274,6 +276,9 @@ type CreateTokenRequest struct {
 	Class   model.Class `json:"class,omitempty"` // human when empty
 	Role    model.Role  `json:"role,omitempty"`  // user when empty
 	Expires string      `json:"expires_in,omitempty"`
+	// E2B gives the secret the shape that clients of the E2B API check, and
+	// makes the class agent when it is empty.
+	E2B bool `json:"e2b,omitempty"`
 }
 
 // CreatedToken shows the secret once.
@@ -319,6 +324,8 @@ type Info struct {
 	Deployment string `json:"deployment"`
 	// TicketKey is the Ed25519 public key with which gateways verify tickets.
 	TicketKey []byte `json:"ticket_key"`
+	// API is where the API is served over TCP, and with it the E2B API.
+	API string `json:"api,omitempty"`
 }
 
 // List is a page of anything.

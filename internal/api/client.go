@@ -105,6 +105,16 @@ func (c *Client) Workspaces(ctx context.Context) ([]Workspace, error) {
 	return list[Workspace](ctx, c, "/v1/workspaces")
 }
 
+// KilledWorkspaces lists what was ended for clients and can be recovered.
+func (c *Client) KilledWorkspaces(ctx context.Context) ([]Workspace, error) {
+	return list[Workspace](ctx, c, "/v1/killed")
+}
+
+// RecoverWorkspace makes one of them an ordinary, stopped workspace.
+func (c *Client) RecoverWorkspace(ctx context.Context, ref string) (Workspace, error) {
+	return call[Workspace](ctx, c, http.MethodPost, "/v1/workspaces/"+url.PathEscape(ref)+"/recover", nil)
+}
+
 // Workspace finds by name or id.
 func (c *Client) Workspace(ctx context.Context, ref string) (Workspace, error) {
 	return call[Workspace](ctx, c, http.MethodGet, "/v1/workspaces/"+url.PathEscape(ref), nil)

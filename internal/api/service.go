@@ -17,6 +17,10 @@ type Service interface {
 	// errs.Conflict. An empty key is never deduplicated.
 	CreateWorkspace(ctx context.Context, who model.Principal, key string, req CreateWorkspaceRequest) (Workspace, error)
 	Workspaces(ctx context.Context, who model.Principal) ([]Workspace, error)
+	// KilledWorkspaces are those that were ended for the clients they were lent
+	// to, and that RecoverWorkspace still makes ordinary, stopped ones.
+	KilledWorkspaces(ctx context.Context, who model.Principal) ([]Workspace, error)
+	RecoverWorkspace(ctx context.Context, who model.Principal, ref string) (Workspace, error)
 	Workspace(ctx context.Context, who model.Principal, ref string) (Workspace, error)
 	UpdateWorkspace(ctx context.Context, who model.Principal, ref string, req UpdateWorkspaceRequest) (Workspace, error)
 	StartWorkspace(ctx context.Context, who model.Principal, ref string, req StartWorkspaceRequest) (Workspace, error)

@@ -23,6 +23,7 @@ func (a *app) tokenCreate() *cobra.Command {
 	f.StringVar((*string)(&req.Class), "class", "", "who holds it: human, agent or ci; default: human")
 	f.StringVar((*string)(&req.Role), "role", "", "what it may call: admin, user or node; default: user")
 	f.StringVar(&req.Expires, "expires", "", "how long it opens anything, such as 720h; default: for ever")
+	f.BoolVar(&req.E2B, "e2b", false, "for clients of the E2B API: print the variables that they read; the class is then agent by default")
 	completeFlag(c, "class", oneOf("human", "agent", "ci"))
 	completeFlag(c, "role", oneOf("admin", "user", "node"))
 	json := jsonFlag(c)
@@ -35,10 +36,28 @@ func (a *app) tokenCreate() *cobra.Command {
 		if *json {
 			return a.printJSON(t)
 		}
+		if req.E2B {
+			return a.exportE2B(ctx, client, t)
+		}
 		a.note("token %s of role %s; keep it, it is not shown again", t.Name, t.Role)
 		return a.line(t.Secret)
 	})
 	return c
+}
+
+// exportE2B prints what a client of the E2B API reads from its environment.
+func (a *app) exportE2B(ctx context.Context, client *api.Client, t api.CreatedToken) error {
+	info, err := client.Info(ctx)
+	if err != nil {
+		return err
+	}
+	a.note("token %s of role %s; keep it, it is not shown again", t.Name, t.Role)
+	for _, line := range []string{"E2B_API_KEY=" + t.Secret, "E2B_API_URL=" + info.API, "E2B_SANDBOX_URL=" + info.API} {
+		if err := a.line("export " + line); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func (a *app) tokenLs() *cobra.Command {

@@ -22,6 +22,7 @@ type Config struct {
 	Secrets    *Secrets
 	Tiers      []model.Tier
 	Gateways   []api.Gateway
+	APIURL     string // where the API is over TCP, for clients that are told
 	FlushEvery time.Duration
 	StopGrace  time.Duration
 	Memory     MemoryPolicy
@@ -50,6 +51,7 @@ type Control struct {
 	seen    map[model.InstanceID]volatile  // what nodes say that is not worth a record
 	flushes map[model.InstanceID]flushWish // flushes that were asked for
 	waiting map[model.WorkspaceID]string   // why a wanted start has no instance yet
+	due     time.Time                      // the next deadline of terms; zero: none
 }
 
 // volatile is the part of an observation that only the present needs.
@@ -127,7 +129,7 @@ func (c *Control) TicketKey() ed25519.PublicKey { return c.signer.Public().(ed25
 
 // Info describes the deployment.
 func (c *Control) Info(context.Context) (api.Info, error) {
-	return api.Info{Version: c.cfg.Version, APIVersion: api.Version, Deployment: c.deployment.ID, TicketKey: c.TicketKey()}, nil
+	return api.Info{Version: c.cfg.Version, APIVersion: api.Version, Deployment: c.deployment.ID, TicketKey: c.TicketKey(), API: c.cfg.APIURL}, nil
 }
 
 func (c *Control) meta(actor model.PrincipalID) ledger.Meta {

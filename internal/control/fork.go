@@ -6,6 +6,7 @@ import (
 
 	"github.com/billethq/billet/internal/api"
 	"github.com/billethq/billet/internal/errs"
+	"github.com/billethq/billet/internal/ledger"
 	"github.com/billethq/billet/internal/model"
 )
 
@@ -23,6 +24,18 @@ func (c *Control) ForkWorkspace(ctx context.Context, who model.Principal, key, r
 	if ws, err = c.saved(ctx, ws); err != nil {
 		return api.Workspace{}, err
 	}
+	fork := forkOf(ws, who, m, req)
+	if err := model.CheckName("workspace", fork.Name); err != nil {
+		return api.Workspace{}, err
+	}
+	return c.create(ctx, m, fork, idempotency(who, key, struct {
+		Ref string
+		Req api.ForkWorkspaceRequest
+	}{string(ws.ID), req}))
+}
+
+// forkOf makes the record of a workspace that begins where ws is.
+func forkOf(ws model.Workspace, who model.Principal, m ledger.Meta, req api.ForkWorkspaceRequest) model.Workspace {
 	fork := ws
 	fork.ID, fork.Owner, fork.Name = model.WorkspaceID(model.NewID()), who.ID, req.Name
 	fork.Base, fork.HeadSeq, fork.Epoch, fork.Failure = ws.Head, 0, 0, model.CauseNone
@@ -33,13 +46,7 @@ func (c *Control) ForkWorkspace(ctx context.Context, who model.Principal, key, r
 	if fork.Name == "" {
 		fork.Name = generateName()
 	}
-	if err := model.CheckName("workspace", fork.Name); err != nil {
-		return api.Workspace{}, err
-	}
-	return c.create(ctx, m, fork, idempotency(who, key, struct {
-		Ref string
-		Req api.ForkWorkspaceRequest
-	}{string(ws.ID), req}))
+	return fork
 }
 
 // flushWish is a flush that somebody waits for. Numbers only rise, and are

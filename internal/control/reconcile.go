@@ -26,7 +26,7 @@ func (c *Control) Run(ctx context.Context) {
 		if err := c.reconcile(ctx); err != nil && ctx.Err() == nil {
 			c.cfg.Log.Error("reconcile failed", "err", err)
 		}
-		timer := time.NewTimer(clock.Jitter(reconcileEvery))
+		timer := time.NewTimer(c.untilDue(clock.Jitter(reconcileEvery)))
 		select {
 		case <-next:
 		case <-timer.C:
@@ -44,7 +44,13 @@ func (c *Control) reconcile(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	moved := false
+	due, moved, err := c.lapse(ctx, all)
+	if err != nil {
+		return err
+	}
+	c.mu.Lock()
+	c.due = due
+	c.mu.Unlock()
 	for _, ws := range all {
 		m, err := c.step(ctx, ws)
 		if err != nil {
@@ -56,6 +62,17 @@ func (c *Control) reconcile(ctx context.Context) error {
 		c.changed.broadcast()
 	}
 	return nil
+}
+
+// untilDue is how long the reconciler may wait: until the next deadline of
+// terms, and no longer than the timer.
+func (c *Control) untilDue(timer time.Duration) time.Duration {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.due.IsZero() {
+		return timer
+	}
+	return max(0, min(timer, c.due.Sub(c.cfg.Clock.Now())))
 }
 
 // expire lets go of what time has ended: leases become unproven, never free;

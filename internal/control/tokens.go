@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"crypto/sha256"
 	"encoding/base32"
+	"encoding/hex"
 	"slices"
 	"strings"
 	"time"
@@ -16,6 +17,10 @@ import (
 
 // tokenPrefix makes a leaked token recognisable to scanners.
 const tokenPrefix = "blt_"
+
+// e2bPrefix and hexadecimal digits are what older clients of the E2B API insist
+// on.
+const e2bPrefix = "e2b_"
 
 // CreateToken implements api.Service. The secret has 160 random bits; only its
 // hash is kept.
@@ -32,6 +37,9 @@ func (c *Control) CreateToken(ctx context.Context, who model.Principal, req api.
 	var raw [20]byte
 	_, _ = rand.Read(raw[:])
 	secret := tokenPrefix + strings.ToLower(base32.StdEncoding.EncodeToString(raw[:]))
+	if req.E2B {
+		secret = e2bPrefix + hex.EncodeToString(raw[:])
+	}
 	t := model.Token{
 		ID: model.TokenID(model.NewID()), Tenant: p.Tenant, Region: p.Region, Principal: p.ID, Name: req.Name,
 		Hash: sha256.Sum256([]byte(secret)), Created: m.Now, Expires: expires,
@@ -49,6 +57,9 @@ func (c *Control) tokenRequest(who model.Principal, now time.Time, req api.Creat
 	}
 	if p.Class == "" {
 		p.Class = model.ClassHuman
+		if req.E2B {
+			p.Class = model.ClassAgent
+		}
 	}
 	if p.Role == "" {
 		p.Role = model.RoleUser

@@ -181,15 +181,35 @@ func (c *Control) find(ctx context.Context, who model.Principal, ref string) (mo
 
 // Workspaces implements api.Service.
 func (c *Control) Workspaces(ctx context.Context, who model.Principal) ([]api.Workspace, error) {
+	return c.workspaces(ctx, who, false)
+}
+
+// KilledWorkspaces implements api.Service.
+func (c *Control) KilledWorkspaces(ctx context.Context, who model.Principal) ([]api.Workspace, error) {
+	return c.workspaces(ctx, who, true)
+}
+
+func (c *Control) workspaces(ctx context.Context, who model.Principal, ofKilled bool) ([]api.Workspace, error) {
 	all, err := c.cfg.Ledger.Workspaces(ctx, who.Tenant)
+	if err != nil {
+		return nil, err
+	}
+	killed, err := c.killed(ctx)
 	if err != nil {
 		return nil, err
 	}
 	out := []api.Workspace{}
 	for _, ws := range all {
+		at, ended := killed[ws.ID]
+		if ended != ofKilled {
+			continue
+		}
 		v, err := c.show(ctx, ws)
 		if err != nil {
 			return nil, err
+		}
+		if ended {
+			v.Killed = &at
 		}
 		out = append(out, v)
 	}
@@ -229,6 +249,9 @@ func (c *Control) StartWorkspace(ctx context.Context, who model.Principal, ref s
 	}
 	if req.FromSnapshot != req.Force {
 		return api.Workspace{}, errs.New(errs.Invalid, "from_snapshot and force go together").WithHint("billet ws start %s --from-snapshot --force", ws.Name)
+	}
+	if err := c.refuseKilled(ctx, ws); err != nil {
+		return api.Workspace{}, err
 	}
 	live, err := c.live(ctx, ws)
 	if err != nil {

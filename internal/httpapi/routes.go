@@ -40,6 +40,8 @@ func (h *Handler) routes() []route {
 		{"POST", "/v1/workspaces/{ref}/fork", people, false, h.forkWorkspace},
 		{"POST", "/v1/workspaces/{ref}/attach", people, false, h.attachWorkspace},
 		{"POST", "/v1/workspaces/{ref}/connect", people, false, h.connectWorkspace},
+		{"POST", "/v1/workspaces/{ref}/recover", admins, false, h.recoverWorkspace},
+		{"GET", "/v1/killed", people, false, h.listKilled},
 		{"GET", "/v1/workspaces/{ref}/snapshots", people, false, h.listSnapshots},
 		{"GET", "/v1/workspaces/{ref}/progress", people, false, h.progress},
 		{"GET", "/v1/workspaces/{ref}/events", people, false, h.events},

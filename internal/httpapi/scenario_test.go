@@ -21,6 +21,20 @@ func TestScenario_FitsTheDocument(t *testing.T) {
 	s := newServer(t)
 	ctx := t.Context()
 	t.Run("workspaces", func(t *testing.T) { workspaceScenario(ctx, t, s.client(t, apitest.UserToken)) })
+	t.Run("killed", func(t *testing.T) {
+		c := s.client(t, apitest.AdminToken)
+		must[api.Workspace](t)(c.CreateWorkspace(ctx, "", api.CreateWorkspaceRequest{Name: "lent"}))
+		s.fake.Kill("lent")
+		if all := must[[]api.Workspace](t)(c.KilledWorkspaces(ctx)); len(all) != 1 || all[0].Killed == nil {
+			t.Errorf("killed: %+v", all)
+		}
+		if ws := must[api.Workspace](t)(c.RecoverWorkspace(ctx, "lent")); ws.Killed != nil {
+			t.Errorf("recovered: %+v", ws)
+		}
+		_, err := c.RecoverWorkspace(ctx, "lent")
+		wantKind(t, err, errs.Conflict)
+		check(t, c.DeleteWorkspace(ctx, "lent", true))
+	})
 	s.fake.Silence("box")
 	t.Run("records", func(t *testing.T) { recordScenario(ctx, t, s.client(t, apitest.AdminToken)) })
 	t.Run("plane", func(t *testing.T) { planeScenario(ctx, t, s.client(t, apitest.NodeToken)) })

@@ -25,6 +25,16 @@ func (h *Handler) listWorkspaces(x *exchange) error {
 	return answerList(x, list, err)
 }
 
+func (h *Handler) listKilled(x *exchange) error {
+	list, err := h.cfg.Service.KilledWorkspaces(x.r.Context(), x.who)
+	return answerList(x, list, err)
+}
+
+func (h *Handler) recoverWorkspace(x *exchange) error {
+	ws, err := h.cfg.Service.RecoverWorkspace(x.r.Context(), x.who, x.ref())
+	return answer(x, http.StatusOK, ws, err)
+}
+
 func (h *Handler) showWorkspace(x *exchange) error {
 	ws, err := h.cfg.Service.Workspace(x.r.Context(), x.who, x.ref())
 	return answer(x, http.StatusOK, ws, err)

@@ -177,7 +177,7 @@ func (f *Fake) record(who model.PrincipalID, kind, subjectKind, subject string) 
 // Info implements api.Service.
 func (f *Fake) Info(context.Context) (api.Info, error) {
 	defer f.mu.Unlock()
-	return api.Info{Version: "v0.0.0-fake", APIVersion: api.Version, Deployment: ID("d"), TicketKey: bytes.Repeat([]byte{7}, 32)}, f.enter("Info")
+	return api.Info{Version: "v0.0.0-fake", APIVersion: api.Version, Deployment: ID("d"), TicketKey: bytes.Repeat([]byte{7}, 32), API: "http://127.0.0.1:7480"}, f.enter("Info")
 }
 
 // Authenticate implements api.Service.

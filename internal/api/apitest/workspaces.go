@@ -109,13 +109,47 @@ func (f *Fake) step(ws *workspace) bool {
 
 // Workspaces implements api.Service.
 func (f *Fake) Workspaces(context.Context, model.Principal) ([]api.Workspace, error) {
+	return f.list("Workspaces", false)
+}
+
+// Kill ends a workspace as for a client that it was lent to.
+func (f *Fake) Kill(ref string) {
+	f.mu.Lock()
 	defer f.mu.Unlock()
-	err := f.enter("Workspaces")
+	ws, err := f.find(ref)
+	if err != nil {
+		panic("fake: " + err.Error())
+	}
+	at := now
+	ws.Killed = &at
+}
+
+// KilledWorkspaces implements api.Service.
+func (f *Fake) KilledWorkspaces(context.Context, model.Principal) ([]api.Workspace, error) {
+	return f.list("KilledWorkspaces", true)
+}
+
+func (f *Fake) list(method string, killed bool) ([]api.Workspace, error) {
+	defer f.mu.Unlock()
+	err := f.enter(method)
 	var out []api.Workspace
 	for _, ws := range f.workspaces {
-		out = append(out, ws.Workspace)
+		if (ws.Killed != nil) == killed {
+			out = append(out, ws.Workspace)
+		}
 	}
 	return out, err
+}
+
+// RecoverWorkspace implements api.Service.
+func (f *Fake) RecoverWorkspace(_ context.Context, _ model.Principal, ref string) (api.Workspace, error) {
+	return f.with("RecoverWorkspace", ref, func(ws *workspace) error {
+		if ws.Killed == nil {
+			return errs.New(errs.Conflict, "workspace %s was not killed", ws.Name).WithHint("see: billet ws ls --killed")
+		}
+		ws.Killed = nil
+		return nil
+	})
 }
 
 // Workspace implements api.Service.
