@@ -11,13 +11,17 @@ import (
 
 	"github.com/billethq/billet/internal/guest/agent"
 	"github.com/billethq/billet/internal/guest/archive"
+	"github.com/billethq/billet/internal/guest/forward"
 	"github.com/billethq/billet/internal/guest/guestpath"
+	"github.com/billethq/billet/internal/guest/sftp"
 )
 
 const usage = `usage: billet-guest                serve, as the first process of a guest
        billet-guest serve SOCKET    the same, on another socket than /run/billet/agent.sock
        billet-guest pack PATH...    write the paths to standard output as a tar archive
        billet-guest unpack DEST     read a tar archive from standard input
+       billet-guest sftp            serve file transfers over standard input and output
+       billet-guest forward         carry connections over standard input and output
        billet-guest version
 `
 
@@ -39,6 +43,10 @@ func run(args []string) error {
 		return archive.Pack(os.Stdout, args[1:], func(err error) { fmt.Fprintln(os.Stderr, "billet-guest:", err) })
 	case args[0] == "unpack" && len(args) == 2:
 		return archive.Unpack(os.Stdin, args[1])
+	case args[0] == "sftp" && len(args) == 1:
+		return sftp.Serve(os.Stdin, os.Stdout)
+	case args[0] == "forward" && len(args) == 1:
+		return forward.Serve(os.Stdin, os.Stdout)
 	case args[0] == "version" && len(args) == 1:
 		fmt.Println(version())
 		return nil

@@ -82,6 +82,8 @@ func confined() map[string]exceptions {
 		"github.com/hanwen/go-fuse/v2":           {{"internal/volume", "the device file"}, {"internal/image", "the device file of an image that is being made"}},
 		"github.com/google/go-containerregistry": {{"internal/image", "image references, layouts and archives"}},
 		"github.com/hashicorp/yamux":             {{"internal/road", "streams of a session"}, {"internal/guest", "streams of the side channel"}},
+		"github.com/pkg/sftp":                    {{"internal/guest/sftp", "file transfers"}},
+		"golang.org/x/crypto":                    {{"internal/control", "keys and certificates"}, {"internal/gateway/sshd", "the protocol"}, {"internal/cli", "keys of the caller"}},
 		"github.com/containerd/cgroups/v3":       {{"internal/cgroup", "limits and counters of a guest"}},
 		"github.com/opencontainers/runtime-spec": {{"internal/driver/*", "the bundle that runsc reads"}},
 		"connectrpc.com/connect":                 {{"internal/guest", "the process service's protocol"}},

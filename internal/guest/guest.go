@@ -42,8 +42,10 @@ const (
 	AckPath     = "/billet/ack"     // POST: Ack as JSON; 204
 	SyncPath    = "/billet/sync"    // POST: 204 once everything written is on the disk
 	ResumedPath = "/billet/resumed" // POST: Resumed as JSON; ResumeReport as JSON
-	DialPath    = "/billet/dial"    // GET ?network=tcp|unix&address=…, an upgrade to StreamProtocol
-	PortsPath   = "/billet/ports"   // GET: Ports as JSON
+	// TerminalsPath, GET, is a list of Terminal as JSON.
+	TerminalsPath = "/billet/terminals"
+	DialPath      = "/billet/dial"  // GET ?network=tcp|unix&address=…, an upgrade to StreamProtocol
+	PortsPath     = "/billet/ports" // GET: Ports as JSON
 )
 
 // StreamProtocol is what DialPath switches to: the bytes of the connection,
@@ -110,6 +112,18 @@ type Ack struct {
 	Reader string `json:"reader"`
 	Offset int64  `json:"offset"` // bytes of output received
 	End    bool   `json:"end"`    // the end event too: the agent may forget the output
+	// Leave says that the reader will not come back: nothing is held for it.
+	Leave bool `json:"leave,omitempty"`
+}
+
+// Terminal is a running process with a terminal that nobody follows.
+type Terminal struct {
+	Tag    string        `json:"tag"`
+	PID    uint32        `json:"pid"`
+	Output int64         `json:"output"` // bytes that it has written
+	Input  int64         `json:"input"`  // bytes that it has been fed
+	Left   time.Duration `json:"left"`   // how long ago its last reader was lost or left
+	Held   bool          `json:"held"`   // a reader that was lost may come back
 }
 
 // Version is what the agent says of itself.

@@ -71,6 +71,16 @@ type Command struct {
 	Stdout io.Writer // nil drops; an error of Write ends the run
 	Stderr io.Writer // the same
 
+	// Tag names the process, for Terminals and Signal; "" is a random name.
+	Tag string
+	// Again is a process that runs already, to go on with: nothing is started.
+	Again *Terminal
+	// Leave has the agent told at once that nobody follows the process any more
+	// when ctx ends: its output is not held back for a client that comes back.
+	Leave bool
+	// KilledBy is told the signal that ended the process; may be nil.
+	KilledBy func(syscall.Signal)
+
 	Signals <-chan syscall.Signal // passed on to the process group; may be nil
 	Resizes <-chan Size           // of the terminal; may be nil
 }

@@ -32,6 +32,9 @@ const (
 	// lastAck bounds the wait for the answer to the last acknowledgement, which
 	// only saves the guest memory.
 	lastAck = 250 * time.Millisecond
+	// lastLeave bounds the farewell to a process that runs on. When it does not
+	// arrive the agent finds out by itself.
+	lastLeave = 2 * time.Second
 	// eot ends a terminal's input.
 	eot = 0x04
 )
@@ -44,7 +47,7 @@ func (r *run) feed(ctx context.Context) {
 	case <-ctx.Done():
 		return
 	}
-	var at int64
+	at := r.fed
 	for {
 		piece, err := src.next(ctx)
 		if err != nil && r.cmd.PTY != nil && errors.Is(err, io.EOF) {
@@ -305,6 +308,13 @@ func (a *acker) run(ctx context.Context) {
 			}
 		}
 	}
+}
+
+// leave tells, over t, that nobody will come back for more.
+func (a *acker) leave(ctx context.Context, t *http.Transport, offset int64) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), lastLeave)
+	defer cancel()
+	_ = a.tell(ctx, t, guest.Ack{Offset: offset, Leave: true})
 }
 
 // last tells, over t, that the end has been received.

@@ -48,8 +48,10 @@ type run struct {
 	began  chan struct{} // closed at the first start event: the process exists
 	begin  func()
 	pid    uint32
+	again  bool  // the process was there before this run
 	tried  bool  // a Start may have reached the agent
 	offset int64 // bytes of output received and written
+	fed    int64 // bytes of input before the first of Stdin
 	signs  int   // events received
 	end    *pb.ProcessEvent_EndEvent
 
@@ -70,6 +72,12 @@ func newRun(c *Client, cmd Command) *run {
 	r.hungUp = make(chan struct{})
 	r.hangUp = sync.OnceFunc(func() { close(r.hungUp) })
 	r.stream, r.unary = service(r.events), service(r.calls)
+	if c := cmd.Again; c != nil {
+		r.tag, r.tried, r.again = c.Tag, true, true
+		r.offset, r.fed = max(0, c.Output-replay), c.Input
+	} else if cmd.Tag != "" {
+		r.tag = cmd.Tag
+	}
 	r.acks = newAcker(r.calls, r.tag, r.reader)
 	return r
 }
@@ -93,11 +101,17 @@ func (r *run) run(ctx context.Context) (int, error) {
 	stop()
 	feeds.Wait()
 	if err != nil {
+		if r.cmd.Leave && ctx.Err() != nil && r.known() {
+			r.acks.leave(ctx, r.calls, r.offset)
+		}
 		return r.failed(ctx, err)
 	}
 	r.acks.last(ctx, r.events, r.offset)
 	code := int(r.end.GetExitCode())
 	if r.end.Signal != nil {
+		if r.cmd.KilledBy != nil {
+			r.cmd.KilledBy(syscall.Signal(r.end.GetSignal()))
+		}
 		code = 128 + int(r.end.GetSignal())
 	}
 	select {
@@ -151,7 +165,7 @@ func (r *run) attempt(ctx context.Context) error {
 		return r.start(ctx, watch)
 	}
 	err := r.connect(ctx, watch)
-	if connect.CodeOf(err) == connect.CodeNotFound && !r.known() {
+	if connect.CodeOf(err) == connect.CodeNotFound && !r.known() && !r.again {
 		return r.start(ctx, watch)
 	}
 	return err

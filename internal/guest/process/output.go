@@ -55,6 +55,7 @@ type output struct {
 	readers    map[*reader]struct{}
 	closed     bool // nothing will be appended
 	final      *pb.ProcessEvent_EndEvent
+	left       time.Time     // when the last reader was lost or left; zero: never
 	onSeen     func()        // called, unlocked, when a client has certainly had the end
 	changed    chan struct{} // closed at the next change; nil when nobody waits
 }
@@ -205,6 +206,7 @@ func (o *output) detach(r *reader) {
 		o.remove(r)
 		return
 	}
+	defer o.noteLeft()
 	r.lost = time.AfterFunc(guest.ResumeWindow+holdMargin, func() {
 		o.mu.Lock()
 		defer o.mu.Unlock()
@@ -218,7 +220,44 @@ func (o *output) remove(r *reader) {
 	}
 	r.removed = true
 	delete(o.readers, r)
+	if r.lost == nil {
+		o.noteLeft()
+	}
 	o.wake()
+}
+
+// noteLeft notes the time when nobody follows any more.
+func (o *output) noteLeft() {
+	for r := range o.readers {
+		if r.lost == nil {
+			return
+		}
+	}
+	o.left = time.Now()
+}
+
+// unfollowed reports how much there is, since when no stream follows it, and
+// whether something is held for one that was lost; ok is false while one does.
+func (o *output) unfollowed() (end int64, since time.Time, held, ok bool) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for r := range o.readers {
+		if r.lost == nil {
+			return 0, time.Time{}, false, false
+		}
+	}
+	return o.end, o.left, len(o.readers) > 0, o.final == nil
+}
+
+// leave gives up the reader called name: it will not come back.
+func (o *output) leave(name string) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for r := range o.readers {
+		if r.name == name {
+			o.remove(r)
+		}
+	}
 }
 
 // next returns the reader's next chunk of at most limit bytes, waiting for one.

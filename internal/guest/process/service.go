@@ -64,6 +64,7 @@ func New(c Config) (*Service, error) {
 func (s *Service) Register(mux *http.ServeMux) {
 	mux.Handle(processpbconnect.NewProcessHandler(s, connect.WithReadMaxBytes(guest.MaxMessage)))
 	mux.HandleFunc("POST "+guest.AckPath, s.ack)
+	mux.HandleFunc("GET "+guest.TerminalsPath, s.terminals)
 }
 
 // List names the processes that run.
@@ -166,6 +167,9 @@ func (s *Service) ack(w http.ResponseWriter, r *http.Request) {
 		case <-p.ready:
 			if !p.failed {
 				p.out.ack(a.Reader, a.Offset, a.End)
+				if a.Leave {
+					p.out.leave(a.Reader)
+				}
 			}
 		default:
 		}
