@@ -8,6 +8,8 @@ const (
 	EventPrincipalCreated  = "principal.created"
 	EventTokenCreated      = "token.created"
 	EventTokenDeleted      = "token.deleted"
+	EventSSHKeyAdded       = "ssh_key.added"
+	EventSSHKeyRemoved     = "ssh_key.removed"
 
 	EventNodeJoined  = "node.joined"
 	EventNodeChanged = "node.changed" // capacity, boot id, version, driver or name

@@ -54,6 +54,16 @@ type Ledger interface {
 	// is none; names are unique in the deployment. errs.Conflict when it exists
 	// with another class or role, or is another tenant's.
 	EnsurePrincipal(ctx context.Context, m Meta, p model.Principal) (model.Principal, error)
+	// Principal finds by id; errs.NotFound.
+	Principal(ctx context.Context, id model.PrincipalID) (model.Principal, error)
+	// AddSSHKey: errs.Conflict when anybody has the key already, or its
+	// principal another one of that name.
+	AddSSHKey(ctx context.Context, m Meta, k model.SSHKey) error
+	// SSHKeys lists by principal and name.
+	SSHKeys(ctx context.Context) ([]SSHKeyRecord, error)
+	// SSHKey finds by fingerprint; errs.Unauthenticated when nobody has it.
+	SSHKey(ctx context.Context, fingerprint string) (SSHKeyRecord, error)
+	RemoveSSHKey(ctx context.Context, m Meta, id model.SSHKeyID) error
 	// CreateToken: token names are unique in the deployment; the principal is
 	// of the token's tenant. DeleteToken takes a name or an id.
 	CreateToken(ctx context.Context, m Meta, t model.Token) error
@@ -217,6 +227,12 @@ type Ledger interface {
 // TokenRecord is a token with its principal.
 type TokenRecord struct {
 	Token     model.Token
+	Principal model.Principal
+}
+
+// SSHKeyRecord is a public key with its principal.
+type SSHKeyRecord struct {
+	Key       model.SSHKey
 	Principal model.Principal
 }
 

@@ -16,6 +16,7 @@ type (
 	RegionID     string
 	PrincipalID  string
 	TokenID      string
+	SSHKeyID     string
 	NodeID       string
 	WorkspaceID  string
 	InstanceID   string

@@ -20,6 +20,8 @@ const (
 	RoleAdmin Role = "admin" // everything, tokens included
 	RoleUser  Role = "user"  // workspaces of its tenant, and images of its own
 	RoleNode  Role = "node"  // the plane, for one node
+	// RoleGateway asks who has which key, and opens roads for them.
+	RoleGateway Role = "gateway"
 )
 
 // Principal is who acts: a person, an agent or a node.
@@ -44,6 +46,18 @@ type Token struct {
 	Created   time.Time
 	Expires   time.Time // zero: never
 	LastUsed  time.Time // zero: never; kept to the hour
+}
+
+// SSHKey is a public key with which its principal may enter workspaces.
+type SSHKey struct {
+	ID          SSHKeyID
+	Tenant      TenantID
+	Region      RegionID
+	Principal   PrincipalID
+	Name        string // unique among its principal's
+	Fingerprint string // SHA256:…, unique
+	PublicKey   string // one line, without a comment
+	Created     time.Time
 }
 
 // DriverName names a way to make instances.

@@ -107,6 +107,7 @@ func TestMigrations_AreFrozen(t *testing.T) {
 		"0001_records.sql":       "43b9a3608352b32e4de3dca59df0e7bda8b6c3b0c6b4284428f56be1c8d8e8db",
 		"0002_owner_removed.sql": "0f842ca5632ccb0c0d090fc8cbf5bdff3481d5f94d6a4e37d59d758ff3acd075",
 		"0003_memory.sql":        "edfc394f27db87d0e5c1468f8e4ee5f2902b0e531739f3fc14b6996593ae8b39",
+		"0005_ssh_keys.sql":      "ea7e4446565ddf1ac8c7696d80c17eb0834753ad03f0a007bc2014427d237519",
 		"0004_terms.sql":         "d658537a98fd223a402a3da0361476f44cfe8bb82d487a3fcfd6944030ff2443",
 	}
 	for _, m := range got {
