@@ -150,11 +150,20 @@ func (c *Control) move(ctx context.Context, ws model.Workspace) (bool, error) {
 
 // live returns the live instance of a workspace, or nil.
 func (c *Control) live(ctx context.Context, ws model.Workspace) (*model.Instance, error) {
-	ins, err := c.cfg.Ledger.Instances(ctx, ledger.InstanceFilter{Tenant: ws.Tenant, Subject: model.SubjectID(ws.ID), Live: true})
-	if err != nil || len(ins) == 0 {
+	in, err := c.newest(ctx, ws)
+	if err != nil || in == nil || !in.State.Live() {
 		return nil, err
 	}
-	return &ins[len(ins)-1], nil
+	return in, nil
+}
+
+// newest returns the newest instance of a workspace, or nil.
+func (c *Control) newest(ctx context.Context, ws model.Workspace) (*model.Instance, error) {
+	in, found, err := c.cfg.Ledger.NewestInstance(ctx, ws.Tenant, model.SubjectWorkspace, model.SubjectID(ws.ID))
+	if err != nil || !found {
+		return nil, err
+	}
+	return &in, nil
 }
 
 func (c *Control) tell(ctx context.Context, in *model.Instance, d model.InstanceDesired) (bool, error) {

@@ -15,13 +15,11 @@ func (c *Control) show(ctx context.Context, ws model.Workspace) (api.Workspace, 
 		Image: ws.Image, Desired: ws.Desired, Failure: ws.Failure, Head: ws.Head, HeadSeq: ws.HeadSeq, DurableAt: ws.HeadAt,
 		Epoch: ws.Epoch, Created: ws.Created, Updated: ws.Updated,
 	}
-	ins, err := c.cfg.Ledger.Instances(ctx, ledger.InstanceFilter{Tenant: ws.Tenant, Subject: model.SubjectID(ws.ID)})
+	newest, err := c.newest(ctx, ws)
 	if err != nil {
 		return v, err
 	}
-	var newest *model.Instance
-	if len(ins) > 0 {
-		newest = &ins[len(ins)-1]
+	if newest != nil {
 		v.Phases = newest.Phases
 	}
 	v.State = stateOf(ws, newest)

@@ -137,6 +137,10 @@ type Ledger interface {
 	Instance(ctx context.Context, id model.InstanceID) (model.Instance, error)
 	// Instances returns those that match, oldest first.
 	Instances(ctx context.Context, f InstanceFilter) ([]model.Instance, error)
+	// NewestInstance returns the instance of a subject's highest epoch that one
+	// was placed under, at a cost that does not grow with its history. When one
+	// is live, it is this.
+	NewestInstance(ctx context.Context, tenant model.TenantID, kind model.SubjectKind, id model.SubjectID) (in model.Instance, found bool, err error)
 	// SetInstanceDesired tells a live instance what should be of it.
 	SetInstanceDesired(ctx context.Context, m Meta, tenant model.TenantID, id model.InstanceID, d model.InstanceDesired) error
 	// Observe records what its node saw of an instance: state by the

@@ -153,6 +153,33 @@ func testInstanceFilter(f *fixture) {
 	f.refused(errs.NotFound, func() error { return drop(f.l.Instance(f.ctx, "none")) })
 }
 
+// testNewestInstance has a long history made under a clock that runs backwards.
+func testNewestInstance(f *fixture) {
+	w, n := f.workspace("one"), f.node("n", 100)
+	newest := func() (model.Instance, bool) {
+		f.Helper()
+		in, found, err := f.l.NewestInstance(f.ctx, mine, model.SubjectWorkspace, model.SubjectID(w.ID))
+		f.do(err)
+		return in, found
+	}
+	_, found := newest()
+	f.same("found before the first", found, false)
+	for i := range 3 {
+		in := f.place(fmt.Sprint("i", i), w, n.ID)
+		got, _ := newest()
+		f.same("the newest", got, in)
+		f.observe(in, model.StateEnded, model.CauseStopped)
+		f.advance(-time.Hour)
+		f.do(drop(f.l.SetDesired(f.ctx, f.m, mine, w.ID, model.DesiredRunning)))
+	}
+	job := f.newInstance("job", w, n.ID) // of the same id, and another kind
+	job.SubjectKind = model.SubjectJob
+	f.do(drop(f.l.Place(f.ctx, f.m, job, f.ceiling())))
+	f.do(f.l.Fence(f.ctx, f.m, mine, model.SubjectWorkspace, model.SubjectID(w.ID))) // an epoch without an instance
+	got, _ := newest()
+	f.same("the newest, and how it ended", []any{got.ID, got.Epoch, got.State}, []any{id[model.InstanceID]("i2"), model.Epoch(3), model.StateEnded})
+}
+
 func testInstanceDesired(f *fixture) {
 	_, in := f.running("one")
 	set := func(d model.InstanceDesired) func() error {

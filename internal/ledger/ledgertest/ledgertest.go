@@ -42,6 +42,7 @@ func Run(t *testing.T, fresh Fresh) {
 		"Instance_PlaceRefused":   testPlaceRefused,
 		"Instance_Charge":         testCharge,
 		"Instance_Filter":         testInstanceFilter,
+		"Instance_Newest":         testNewestInstance,
 		"Instance_Desired":        testInstanceDesired,
 		"Observe_Transitions":     testObserveTransitions,
 		"Observe_UnaskedEnd":      testObserveUnaskedEnd,

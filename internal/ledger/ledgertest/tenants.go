@@ -187,6 +187,13 @@ func foreignCalls() map[string]foreignCall {
 		"Instances subject": {call: func(f fx, t tenant, o foreign) error {
 			return some(f.l.Instances(f.ctx, ledger.InstanceFilter{Tenant: t, Subject: o.instance.Subject, Node: o.instance.Node}))
 		}},
+		"NewestInstance": {call: func(f fx, t tenant, o foreign) error {
+			_, found, err := f.l.NewestInstance(f.ctx, t, o.instance.SubjectKind, o.instance.Subject)
+			if err == nil && !found {
+				return errNothing
+			}
+			return err
+		}},
 		"SetInstanceDesired": {want: errs.NotFound, call: func(f fx, t tenant, o foreign) error {
 			return f.l.SetInstanceDesired(f.ctx, f.m, t, o.instance.ID, model.InstanceStop)
 		}},

@@ -181,6 +181,17 @@ func (s *Store) Instances(ctx context.Context, f ledger.InstanceFilter) (instanc
 	return instances, err
 }
 
+const newestInstance = " WHERE subject_kind = ? AND subject = ? AND tenant = ? ORDER BY epoch DESC LIMIT 1"
+
+// NewestInstance implements ledger.Ledger. By the epoch: a clock can be set back.
+func (s *Store) NewestInstance(ctx context.Context, tenant model.TenantID, kind model.SubjectKind, id model.SubjectID) (in model.Instance, found bool, err error) {
+	err = s.read(ctx, "find newest instance", func(t *tx) error {
+		in, found, err = one(t, scanInstance, selectInstances+newestInstance, kind, id, tenant)
+		return err
+	})
+	return in, found, err
+}
+
 // SetInstanceDesired implements ledger.Ledger.
 func (s *Store) SetInstanceDesired(ctx context.Context, m ledger.Meta, tenant model.TenantID, id model.InstanceID, d model.InstanceDesired) error {
 	return s.write(ctx, m, fmt.Sprintf("tell instance %s to %s", id, d), func(t *tx) error {

@@ -17,6 +17,7 @@ func TestPlans_DoNotScanHistory(t *testing.T) {
 		selectHeadroom: "instances_charged",
 		selectInstances + " WHERE subject_kind = ? AND subject = ? AND tenant = ? AND " + isLive: "instances_live",
 		selectInstances + " WHERE node = ? AND " + isLive + " ORDER BY created, id":              "instances_charged",
+		selectInstances + newestInstance:                                                         "autoindex_instances",
 		selectInstances + " WHERE subject = ? AND " + isLive + " ORDER BY created, id":           "instances_subject",
 		selectInstances + " WHERE " + isLive + " ORDER BY created, id":                           "instances_l",
 		selectInstances + " WHERE " + isLive + " AND lease_until < ?":                            "instances_lease",
