@@ -18,9 +18,6 @@ const (
 // Resolve makes a client's path absolute and clean: relative ones and "~" are
 // u's home's, ".." goes up by name.
 func Resolve(p string, u users.User) (string, error) {
-	if strings.Contains(p, "\x00") {
-		return "", errs.New(errs.Invalid, "path %q: a path has no zero byte", shorten(p))
-	}
 	switch {
 	case strings.HasPrefix(p, "/"):
 	case p == "~" || strings.HasPrefix(p, "~/"):
@@ -32,6 +29,9 @@ func Resolve(p string, u users.User) (string, error) {
 	}
 	if p = path.Clean("/" + p); len(p) >= maxPath {
 		return "", errs.New(errs.Invalid, "path %q: longer than %d bytes", shorten(p), maxPath-1)
+	}
+	if strings.Contains(p, "\x00") { // the account file's home may have one too
+		return "", errs.New(errs.Invalid, "path %q: a path has no zero byte", shorten(p))
 	}
 	for elem := range strings.SplitSeq(p, "/") {
 		if len(elem) > maxName {
