@@ -267,6 +267,7 @@ func TestErrors(t *testing.T) {
 	w.must(os.WriteFile(w.path("file"), []byte("kept"), 0o644))
 	w.must(os.Chown(w.path("file"), uid, uid))
 	w.must(os.Mkdir(w.path("dir"), 0o755))
+	w.must(os.Chown(w.path("dir"), uid, uid))
 	w.must(os.WriteFile(w.path("secret"), []byte("root's"), 0o600))
 	small := testenv.TmpfsDir(t, "1m")
 	for _, dir := range []string{small, filepath.Dir(small), filepath.Dir(filepath.Dir(small))} {
