@@ -189,6 +189,39 @@ func TestRun_GivesUpAfterItsWindow(t *testing.T) {
 	}
 }
 
+// A guest that is known to be gone takes its processes with it: nobody is told
+// that one may still run.
+func TestRun_GuestGoneIsNotAProcessThatMayRun(t *testing.T) {
+	w := guesttest.New(t)
+	for _, kind := range []errs.Kind{errs.NotFound, errs.Stale, errs.Conflict} {
+		var gone atomic.Bool
+		var last net.Conn // the one stream of the run
+		client := guesttest.Client(t, func(ctx context.Context) (net.Conn, error) {
+			if gone.Load() {
+				return nil, errs.New(kind, "the instance is not here")
+			}
+			conn, err := w.Dial(ctx)
+			last = conn
+			return conn, err
+		})
+		out, in := io.Pipe()
+		result := make(chan error, 1)
+		go func() {
+			code, err := client.Run(guesttest.Context(t), execclient.Command{Args: []string{"sh", "-c", "echo up; exec sleep 1000"}, User: "root", Stdout: in})
+			if code != -1 {
+				t.Errorf("%s: code %d, want -1", kind, code)
+			}
+			result <- err
+		}()
+		guesttest.WaitFor(t, out, "up\n")
+		gone.Store(true)
+		_ = last.Close()
+		if err := <-result; !errs.Is(err, kind) || !strings.Contains(err.Error(), "its guest is gone") || strings.Contains(err.Error(), "may still run") {
+			t.Errorf("%s: got %v (%s), want that the guest is gone", kind, err, errs.KindOf(err))
+		}
+	}
+}
+
 func TestRun_DialRefusalIsFinal(t *testing.T) {
 	client := guesttest.Client(t, func(context.Context) (net.Conn, error) {
 		return nil, errs.New(errs.Conflict, "the workspace is stopped")

@@ -67,8 +67,12 @@ type Command struct {
 
 	// Stdin is read until its end, which is passed on; nil is no input. Run may
 	// return while a Read of it has not: it cannot be interrupted.
-	Stdin  io.Reader
-	Stdout io.Writer // nil drops; an error of Write ends the run
+	Stdin io.Reader
+	// Stdout takes the output; nil drops it. When a Write fails the process is
+	// sent SIGPIPE, and SIGKILL when it does not end by that: EPIPE is then the
+	// exit code 141, any other error the error of Run. With Leave such another
+	// error ends the run, and the process is the caller's to end.
+	Stdout io.Writer
 	Stderr io.Writer // the same
 
 	// Tag names the process, for Terminals and Signal; "" is a random name.

@@ -153,11 +153,12 @@ func (r *run) breakPipe(ctx context.Context) {
 	}
 	for _, sig := range []syscall.Signal{syscall.SIGPIPE, syscall.SIGKILL} {
 		req := &pb.SendSignalRequest{Process: r.selector(), Signal: pb.Signal(sig)}
-		r.retry(ctx, func(ctx context.Context) error {
+		told := r.retry(ctx, func(ctx context.Context) error {
 			_, err := r.unary.SendSignal(ctx, connect.NewRequest(req))
 			return err
 		})
-		if clock.Sleep(ctx, pipeGrace) != nil {
+		// An agent that is older than this refuses the first: nobody to wait for.
+		if told && clock.Sleep(ctx, pipeGrace) != nil {
 			return
 		}
 	}

@@ -55,8 +55,9 @@ type run struct {
 	signs  int   // events received
 	end    *pb.ProcessEvent_EndEvent
 
-	hungUp chan struct{} // closed once the caller takes no more output
-	hangUp func()
+	hungUp   chan struct{} // closed once the caller takes no more output
+	hangUp   func()
+	writeErr error // of the first writer that failed, when it is no closed pipe
 
 	piece    int   // bytes of input of the next call, at most; feed's own
 	inputErr error // of Stdin; set by feed, read after it
@@ -116,6 +117,9 @@ func (r *run) run(ctx context.Context) (int, error) {
 	}
 	select {
 	case <-r.hungUp:
+		if r.writeErr != nil {
+			return -1, fmt.Errorf("%q has been ended: %w", r.cmd.Args[0], r.writeErr)
+		}
 		return 128 + int(syscall.SIGPIPE), nil // as of a command here, whatever this one made of it
 	default:
 	}
@@ -260,26 +264,32 @@ func receive[M any, P interface {
 	return io.ErrUnexpectedEOF
 }
 
-// write hands output on and counts it.
+// write hands output on and counts it. What is for a writer that has failed is
+// dropped from there on, and the process is told; what it says on the other one
+// may be why it ends, and goes on.
 func (r *run) write(d *pb.ProcessEvent_DataEvent) error {
-	w, data := r.cmd.Stdout, []byte(nil)
+	w, data := &r.cmd.Stdout, []byte(nil)
 	switch o := d.GetOutput().(type) {
 	case *pb.ProcessEvent_DataEvent_Stdout:
 		data = o.Stdout
 	case *pb.ProcessEvent_DataEvent_Stderr:
-		w, data = r.cmd.Stderr, o.Stderr
+		w, data = &r.cmd.Stderr, o.Stderr
 	case *pb.ProcessEvent_DataEvent_Pty:
 		data = o.Pty
 	}
-	if w != nil {
-		_, err := w.Write(data)
+	if *w != nil {
+		_, err := (*w).Write(data)
+		broken := errors.Is(err, syscall.EPIPE)
 		switch {
-		case errors.Is(err, syscall.EPIPE):
-			// The process is told, and its output is nobody's from here on.
-			r.cmd.Stdout, r.cmd.Stderr = nil, nil
-			r.hangUp()
-		case err != nil:
+		case err == nil:
+		case r.cmd.Leave && !broken:
 			return &writeError{err}
+		default:
+			*w = nil
+			if !broken && r.writeErr == nil {
+				r.writeErr = &writeError{err}
+			}
+			r.hangUp()
 		}
 	}
 	r.offset += int64(len(data))
@@ -334,10 +344,22 @@ func (r *run) failed(ctx context.Context, err error) (int, error) {
 		return -1, errs.New(errs.Stale, "%s: the process is gone, and its exit code with it; the guest may have been restarted", what)
 	case code == connect.CodeOutOfRange:
 		return -1, errs.New(errs.Stale, "%s: %v; the process may still run", what, err)
+	case guestGone(err):
+		return -1, errs.Wrap(errs.KindOf(err), err, "%s: its guest is gone", what)
 	case ctx.Err() != nil:
 		return -1, fmt.Errorf("%s: %w; the process may still run", what, err)
 	}
 	return -1, errs.Wrap(errs.Unavailable, err, "%s: the process may still run", what)
+}
+
+// guestGone reports whether the dial function was told that the guest to which
+// the run belongs is not there any more.
+func guestGone(err error) bool {
+	var e *errs.Error
+	if !errors.As(err, &e) {
+		return false
+	}
+	return e.Kind == errs.NotFound || e.Kind == errs.Stale || e.Kind == errs.Conflict
 }
 
 // refused gives the agent's refusal of a Start its kind and exit code.

@@ -82,14 +82,19 @@ func (s *Service) List(context.Context, *connect.Request[pb.ListRequest]) (*conn
 	return connect.NewResponse(res), nil
 }
 
-// SendSignal signals a process group. The signals are those of pb.Signal.
+// sigPipe tells a process that its output is nobody's. The contract's enumeration
+// does not name it; the wire carries it all the same.
+const sigPipe = pb.Signal(syscall.SIGPIPE)
+
+// SendSignal signals a process group. The signals are those of pb.Signal, and
+// sigPipe.
 func (s *Service) SendSignal(ctx context.Context, req *connect.Request[pb.SendSignalRequest]) (*connect.Response[pb.SendSignalResponse], error) {
 	p, err := s.live(ctx, req.Msg.GetProcess())
 	if err != nil {
 		return nil, err
 	}
 	sig := req.Msg.GetSignal()
-	if _, known := pb.Signal_name[int32(sig)]; !known || sig == pb.Signal_SIGNAL_UNSPECIFIED {
+	if _, known := pb.Signal_name[int32(sig)]; !known && sig != sigPipe || sig == pb.Signal_SIGNAL_UNSPECIFIED {
 		return nil, connect.NewError(connect.CodeUnimplemented, errors.New("signal "+itoa(int(sig))+" is not supported"))
 	}
 	if err := p.child.Signal(syscall.Signal(sig)); err != nil {
