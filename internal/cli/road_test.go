@@ -82,17 +82,52 @@ func guestCommand(ts *testscript.TestScript, neg bool, args []string) {
 	ts.Check(os.Mkdir(side, 0o700))
 	link, err := agentlink.Listen(side, w.log)
 	ts.Check(err)
+	w.link = link
+	w.ended.Store(false)
 	w.env.Defer(func() { _ = link.Close() })
 	ts.Check(w.startAgent(side))
 	_, err = w.fake.CreateWorkspace(w.ctx, apitest.Admin(), "", api.CreateWorkspaceRequest{Name: args[0], Stopped: true})
 	ts.Check(err)
 	ts.Check(w.fake.Change(args[0], running))
 	ts.Check(w.openRoad(func(ctx context.Context, t road.Ticket) (net.Conn, error) {
-		if t.Target != road.TargetAgent || t.Instance != model.InstanceID(apitest.ID("n"+args[0])) {
+		if t.Target != road.TargetAgent || t.Instance != model.InstanceID(apitest.ID("n"+args[0])) || w.ended.Load() {
 			return nil, errs.New(errs.NotFound, "instance %s is not here", t.Instance)
 		}
 		return link.Open(ctx)
 	}))
+}
+
+// endGuestCommand is the end of the guest that was made by guest, of which its
+// node knows at once, and the control plane only after it has been asked:
+//
+//	endguest NAME CAUSE       it fails
+//	endguest NAME restarted   it is started again
+func endGuestCommand(ts *testscript.TestScript, neg bool, args []string) {
+	w := ts.Value(worldKey{}).(*world)
+	if neg || len(args) != 2 {
+		ts.Fatalf("usage: endguest NAME CAUSE")
+	}
+	change := func(ws *api.Workspace) {
+		ws.State, ws.Desired, ws.Failure, ws.Detail, ws.Instance = api.WorkspaceFailed, model.DesiredStopped, model.Cause(args[1]), "oom_kill rose by 1", nil
+	}
+	if args[1] == "restarted" {
+		change = func(ws *api.Workspace) {
+			next := *ws.Instance
+			next.ID = model.InstanceID(apitest.ID("m" + ws.Name))
+			ws.Instance = &next
+		}
+	}
+	once := sync.OnceFunc(func() { // from a hook, which holds a lock that Change takes
+		w.served.Go(func() { _ = w.fake.Change(args[0], change) })
+	})
+	w.fake.SetHook(func(method string) error {
+		if method == "Workspace" {
+			once()
+		}
+		return nil
+	})
+	w.ended.Store(true)
+	ts.Check(w.link.Close())
 }
 
 // guestNamespace gives the agent what a sandbox would: itself at its place, and

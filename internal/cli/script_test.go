@@ -17,6 +17,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/rogpeppe/go-internal/testscript"
@@ -25,6 +26,7 @@ import (
 	"github.com/billethq/billet/internal/api/apitest"
 	"github.com/billethq/billet/internal/cli"
 	"github.com/billethq/billet/internal/clock"
+	"github.com/billethq/billet/internal/guest/agentlink"
 	"github.com/billethq/billet/internal/httpapi"
 	"github.com/billethq/billet/internal/model"
 	"github.com/billethq/billet/internal/testenv"
@@ -49,7 +51,7 @@ func TestScripts(t *testing.T) {
 		RequireUniqueNames:  true,
 		Setup:               func(env *testscript.Env) error { return newWorld(env, guest).serve() },
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
-			"exits": exits, "fake": fakeCommand, "guest": guestCommand, "builder": builderCommand, "interrupt": interrupt, "waitfor": waitFor,
+			"exits": exits, "fake": fakeCommand, "guest": guestCommand, "endguest": endGuestCommand, "builder": builderCommand, "interrupt": interrupt, "waitfor": waitFor,
 		},
 		Condition: func(cond string) (bool, error) {
 			if cond == "root" {
@@ -72,6 +74,8 @@ type world struct {
 	public ed25519.PublicKey
 	log    *slog.Logger
 	guest  string // path of billet-guest; "" without root
+	link   *agentlink.Link
+	ended  atomic.Bool // the guest of link
 }
 
 func newWorld(env *testscript.Env, guest string) *world {

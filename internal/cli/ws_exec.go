@@ -3,7 +3,6 @@ package cli
 import (
 	"context"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -73,34 +72,6 @@ func variables(list []string) (map[string]string, error) {
 	return out, nil
 }
 
-// lostTimeout bounds the question what became of a guest.
-const lostTimeout = 5 * time.Second
-
-// whyLost is why a command could not be followed to its end: that its guest has
-// ended, and why, where the control plane knows it.
-func (a *app) whyLost(ctx context.Context, c *api.Client, name string, err error) error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), lostTimeout)
-	defer cancel()
-	ws, asked := c.Workspace(ctx, name)
-	if asked != nil {
-		return err
-	}
-	why := ""
-	switch ws.State {
-	case api.WorkspaceFailed:
-		why = string(ws.Failure)
-		if ws.Detail != "" {
-			why += ": " + ws.Detail
-		}
-	case api.WorkspaceStopped, api.WorkspaceStopping, api.WorkspaceDeleting:
-		why = "the workspace is " + string(ws.State)
-	case api.WorkspaceRunning, api.WorkspaceStarting, api.WorkspaceUnproven:
-		return err // it may have been restarted, and it may not
-	}
-	return errs.New(errs.Conflict, "the guest of %s has ended during the command: %s", name, why).
-		WithHint("see: billet ws show %s, billet ws events %s", name, name)
-}
-
 // exec runs cmd with this process's streams. Its error carries the exit code.
 func (a *app) exec(ctx context.Context, c *api.Client, name string, cmd execclient.Command, interactive, tty bool) error {
 	guest, err := a.guest(ctx, c, name)
@@ -120,7 +91,7 @@ func (a *app) exec(ctx context.Context, c *api.Client, name string, cmd execclie
 		a.note("left behind: the command may still run in %s", name)
 		return &exit{code: exitDetached}
 	case code < 0:
-		return &exit{code: exitExec, err: a.whyLost(ctx, c, name, err)}
+		return &exit{code: exitExec, err: err}
 	case code == 0 && err == nil:
 		return nil
 	}
