@@ -131,7 +131,9 @@ func (c *Control) create(ctx context.Context, m ledger.Meta, ws model.Workspace,
 	failpoint.Reach(failpoint.CreateCommitted)
 	if got.Desired == model.DesiredRunning {
 		if _, err := c.place(ctx, m, got); err != nil && !errs.Is(err, errs.Conflict) {
-			return api.Workspace{}, c.takeBack(ctx, m, got, err)
+			if gone, err := c.takeBack(ctx, m, got, err); gone || err != nil {
+				return api.Workspace{}, err
+			}
 		}
 	}
 	c.changed.broadcast()
@@ -158,16 +160,21 @@ func (c *Control) admit(ctx context.Context, ws model.Workspace) error {
 	return err
 }
 
-// takeBack removes a workspace whose first placement was refused, so that the
-// caller's refusal is the whole truth.
-func (c *Control) takeBack(ctx context.Context, m ledger.Meta, ws model.Workspace, cause error) error {
-	if _, err := c.cfg.Ledger.SetDesired(ctx, m, ws.Tenant, ws.ID, model.DesiredDeleted); err != nil {
-		return fmt.Errorf("take back workspace %s: %w", ws.Name, err)
+// takeBack undoes the creation of a workspace whose first placement was refused,
+// so that the caller's refusal is the whole truth. gone is false when it has an
+// instance after all: somebody else was quicker to place it.
+func (c *Control) takeBack(ctx context.Context, m ledger.Meta, ws model.Workspace, cause error) (gone bool, err error) {
+	if ctx.Err() != nil {
+		return false, cause // no refusal: the caller has left, and may repeat its key
 	}
-	if err := c.cfg.Ledger.RemoveWorkspace(ctx, m, ws.Tenant, ws.ID); err != nil {
-		return fmt.Errorf("take back workspace %s: %w", ws.Name, err)
+	err = c.cfg.Ledger.TakeBack(ctx, m, ws.Tenant, ws.ID)
+	switch {
+	case errs.Is(err, errs.Conflict):
+		return false, nil
+	case err != nil && !errs.Is(err, errs.NotFound):
+		return false, fmt.Errorf("%w (and take back workspace %s: %w)", cause, ws.Name, err)
 	}
-	return cause
+	return true, cause
 }
 
 // find returns a workspace of the caller's tenant.

@@ -60,10 +60,10 @@ type Ledger interface {
 	// principal another one of that name.
 	AddSSHKey(ctx context.Context, m Meta, k model.SSHKey) error
 	// SSHKeys lists by principal and name.
-	SSHKeys(ctx context.Context) ([]SSHKeyRecord, error)
+	SSHKeys(ctx context.Context, tenant model.TenantID) ([]SSHKeyRecord, error)
 	// SSHKey finds by fingerprint; errs.Unauthenticated when nobody has it.
 	SSHKey(ctx context.Context, fingerprint string) (SSHKeyRecord, error)
-	RemoveSSHKey(ctx context.Context, m Meta, id model.SSHKeyID) error
+	RemoveSSHKey(ctx context.Context, m Meta, tenant model.TenantID, id model.SSHKeyID) error
 	// CreateToken: token names are unique in the deployment; the principal is
 	// of the token's tenant. DeleteToken takes a name or an id.
 	CreateToken(ctx context.Context, m Meta, t model.Token) error
@@ -121,6 +121,10 @@ type Ledger interface {
 	// deleted; errs.Conflict while an instance of it is live. Its name is
 	// free again, its id never.
 	RemoveWorkspace(ctx context.Context, m Meta, tenant model.TenantID, id model.WorkspaceID) error
+	// TakeBack undoes CreateWorkspace: the record and the key that made it are
+	// gone as if they had never been, so that the same creation can be asked for
+	// again. errs.Conflict when the workspace has ever had an instance.
+	TakeBack(ctx context.Context, m Meta, tenant model.TenantID, id model.WorkspaceID) error
 	// ExpireIdempotency forgets keys used before t.
 	ExpireIdempotency(ctx context.Context, before time.Time) error
 

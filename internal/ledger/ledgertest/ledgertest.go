@@ -37,6 +37,7 @@ func Run(t *testing.T, fresh Fresh) {
 		"Workspace_Idempotency":   testWorkspaceIdempotency,
 		"Workspace_Rename":        testWorkspaceRename,
 		"Workspace_Desired":       testWorkspaceDesired,
+		"Workspace_TakeBack":      testTakeBack,
 		"Workspace_Remove":        testWorkspaceRemove,
 		"Instance_Place":          testPlace,
 		"Instance_PlaceRefused":   testPlaceRefused,

@@ -21,12 +21,12 @@ func testSSHKeys(f *fixture) {
 	f.same("principal by id", must[model.Principal](f)(f.l.Principal(f.ctx, ada.ID)), ada)
 	f.refused(errs.NotFound, func() error { return drop(f.l.Principal(f.ctx, id[model.PrincipalID]("nobody"))) })
 
-	f.same("no keys", len(must[[]ledger.SSHKeyRecord](f)(f.l.SSHKeys(f.ctx))), 0)
+	f.same("no keys", len(must[[]ledger.SSHKeyRecord](f)(f.l.SSHKeys(f.ctx, mine))), 0)
 	f.advance(time.Hour)
 	laptop, desk := f.newSSHKey("laptop", ada), f.newSSHKey("desk", bob)
 	f.writes(func() error { return f.l.AddSSHKey(f.ctx, f.m, desk) }, ledger.EventSSHKeyAdded)
 	f.writes(func() error { return f.l.AddSSHKey(f.ctx, f.m, laptop) }, ledger.EventSSHKeyAdded)
-	f.same("keys by principal", must[[]ledger.SSHKeyRecord](f)(f.l.SSHKeys(f.ctx)),
+	f.same("keys by principal", must[[]ledger.SSHKeyRecord](f)(f.l.SSHKeys(f.ctx, mine)),
 		[]ledger.SSHKeyRecord{{Key: laptop, Principal: ada}, {Key: desk, Principal: bob}})
 	f.same("key by fingerprint", must[ledger.SSHKeyRecord](f)(f.l.SSHKey(f.ctx, desk.Fingerprint)), ledger.SSHKeyRecord{Key: desk, Principal: bob})
 	f.refused(errs.Unauthenticated, func() error { return drop(f.l.SSHKey(f.ctx, "SHA256:other")) })
@@ -47,8 +47,8 @@ func testSSHKeys(f *fixture) {
 	same.Name = laptop.Name
 	f.do(f.l.AddSSHKey(f.ctx, f.m, same))
 
-	f.writes(func() error { return f.l.RemoveSSHKey(f.ctx, f.m, laptop.ID) }, ledger.EventSSHKeyRemoved)
-	f.refused(errs.NotFound, func() error { return f.l.RemoveSSHKey(f.ctx, f.m, laptop.ID) })
+	f.writes(func() error { return f.l.RemoveSSHKey(f.ctx, f.m, mine, laptop.ID) }, ledger.EventSSHKeyRemoved)
+	f.refused(errs.NotFound, func() error { return f.l.RemoveSSHKey(f.ctx, f.m, mine, laptop.ID) })
 	f.refused(errs.Unauthenticated, func() error { return drop(f.l.SSHKey(f.ctx, laptop.Fingerprint)) })
 	f.do(f.l.AddSSHKey(f.ctx, f.m, laptop))
 }

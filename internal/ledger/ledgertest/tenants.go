@@ -22,6 +22,7 @@ type foreign struct {
 	word      string
 	principal model.Principal
 	token     model.Token
+	key       model.SSHKey
 	image     model.Image
 	idem      ledger.Idempotency
 	workspace model.Workspace // runs
@@ -41,6 +42,8 @@ func (f *fixture) foreign(word string) (o foreign) {
 	o.word, o.principal = word, must[model.Principal](f)(f.l.EnsurePrincipal(f.ctx, f.m, p))
 	o.token = f.newToken(word, o.principal)
 	f.do(f.l.CreateToken(f.ctx, f.m, o.token))
+	o.key = f.newSSHKey(word, o.principal)
+	f.do(f.l.AddSSHKey(f.ctx, f.m, o.key))
 	g := f.newGeneration(word)
 	g.Tenant = theirs
 	o.image = must[ledger.ImageRecord](f)(f.l.CommitGeneration(f.ctx, f.m, model.Image{ID: id[model.ImageID](word), Tenant: theirs, Name: word}, g)).Image
@@ -95,6 +98,8 @@ type foreignCall struct {
 var everyTenants = map[string]string{
 	"EnsureDeployment":  "the deployment is everybody's",
 	"TokenByHash":       "the secret says whose it is",
+	"Principal":         "a certificate of this deployment says whose it is",
+	"SSHKey":            "the proof of its private half says whose it is",
 	"SeeNode":           "nodes are the deployment's",
 	"Nodes":             "nodes are the deployment's",
 	"RemoveNode":        "nodes are the deployment's",
@@ -127,6 +132,14 @@ func foreignCalls() map[string]foreignCall {
 		"Tokens":         {call: func(f fx, t tenant, _ foreign) error { return some(f.l.Tokens(f.ctx, t)) }},
 		"DeleteToken":    {want: errs.NotFound, call: func(f fx, t tenant, o foreign) error { return f.l.DeleteToken(f.ctx, f.m, t, o.token.Name) }},
 		"DeleteToken id": {want: errs.NotFound, call: func(f fx, t tenant, o foreign) error { return f.l.DeleteToken(f.ctx, f.m, t, string(o.token.ID)) }},
+
+		"AddSSHKey": {want: errs.NotFound, call: func(f fx, t tenant, o foreign) error {
+			k := f.newSSHKey(o.word+"x", o.principal)
+			k.Tenant = t
+			return f.l.AddSSHKey(f.ctx, f.m, k)
+		}},
+		"SSHKeys":      {call: func(f fx, t tenant, _ foreign) error { return some(f.l.SSHKeys(f.ctx, t)) }},
+		"RemoveSSHKey": {want: errs.NotFound, call: func(f fx, t tenant, o foreign) error { return f.l.RemoveSSHKey(f.ctx, f.m, t, o.key.ID) }},
 
 		"CommitGeneration": {want: errs.Conflict, call: func(f fx, t tenant, o foreign) error {
 			return drop(f.l.CommitGeneration(f.ctx, f.m, model.Image{ID: id[model.ImageID](o.word + "x"), Tenant: t, Name: o.word}, f.newGeneration(o.word+"x")))
@@ -170,6 +183,7 @@ func foreignCalls() map[string]foreignCall {
 			prepare: func(f fx, o foreign) { f.do(drop(f.l.SetDesired(f.ctx, f.m, theirs, o.idle.ID, model.DesiredDeleted))) },
 			call:    func(f fx, t tenant, o foreign) error { return f.l.RemoveWorkspace(f.ctx, f.m, t, o.idle.ID) },
 		},
+		"TakeBack": {want: errs.NotFound, call: func(f fx, t tenant, o foreign) error { return f.l.TakeBack(f.ctx, f.m, t, o.idle.ID) }},
 
 		"Place": {want: errs.NotFound, call: func(f fx, t tenant, o foreign) error {
 			in := f.newInstance(o.word+"x", o.idle, o.instance.Node)
@@ -303,6 +317,7 @@ func testTenants(f *fixture) {
 // tenantsThings is everything that is kept of a tenant.
 type tenantsThings struct {
 	Tokens     []ledger.TokenRecord
+	Keys       []ledger.SSHKeyRecord
 	Images     []ledger.ImageRecord
 	Workspaces []model.Workspace
 	Instances  []model.Instance
@@ -314,7 +329,7 @@ type tenantsThings struct {
 func (f *fixture) kept(t model.TenantID, o foreign) tenantsThings {
 	f.Helper()
 	return tenantsThings{
-		must[[]ledger.TokenRecord](f)(f.l.Tokens(f.ctx, t)), must[[]ledger.ImageRecord](f)(f.l.Images(f.ctx, t)),
+		must[[]ledger.TokenRecord](f)(f.l.Tokens(f.ctx, t)), must[[]ledger.SSHKeyRecord](f)(f.l.SSHKeys(f.ctx, t)), must[[]ledger.ImageRecord](f)(f.l.Images(f.ctx, t)),
 		must[[]model.Workspace](f)(f.l.Workspaces(f.ctx, t)), must[[]model.Instance](f)(f.l.Instances(f.ctx, ledger.InstanceFilter{Tenant: t})),
 		must[[]model.Snapshot](f)(f.l.Snapshots(f.ctx, t, o.workspace.ID)), must[[]model.Terms](f)(f.l.Terms(f.ctx, t)), must[[]model.KeptSnapshot](f)(f.l.KeptSnapshots(f.ctx, t)),
 	}

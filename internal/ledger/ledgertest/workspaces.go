@@ -87,6 +87,36 @@ func testWorkspaceIdempotency(f *fixture) {
 	}
 }
 
+// testTakeBack wants a creation that was undone to be as if it had never been.
+// invariant 7
+func testTakeBack(f *fixture) {
+	idem := ledger.Idempotency{Key: "key", Principal: id[model.PrincipalID]("ada"), Fingerprint: [32]byte{1}}
+	create := func(word string, idem ledger.Idempotency) model.Workspace {
+		f.Helper()
+		w := f.newWorkspace(word)
+		w.Name = "one"
+		got, created, err := f.l.CreateWorkspace(f.ctx, f.m, w, idem)
+		f.do(err)
+		f.same("created", created, true)
+		return got
+	}
+	first := create("first", idem)
+	f.writes(func() error { return f.l.TakeBack(f.ctx, f.m, mine, first.ID) }, ledger.EventWorkspaceRemoved)
+	f.refused(errs.NotFound, func() error { return drop(f.l.Workspace(f.ctx, mine, "one")) })
+	f.refused(errs.NotFound, func() error { return f.l.TakeBack(f.ctx, f.m, mine, first.ID) })
+	_, found, err := f.l.Created(f.ctx, mine, idem)
+	f.do(err)
+	f.same("found by its key", found, false)
+
+	idem.Fingerprint[0]++ // even another request
+	second := create("second", idem)
+	in := f.place("i", second, f.node("n", 8).ID)
+	f.refused(errs.Conflict, func() error { return f.l.TakeBack(f.ctx, f.m, mine, second.ID) })
+	f.observe(in, model.StateEnded, model.CauseExited)
+	f.refused(errs.Conflict, func() error { return f.l.TakeBack(f.ctx, f.m, mine, second.ID) }) // it may have written
+	f.same("the workspace", must[model.Workspace](f)(f.l.Workspace(f.ctx, mine, "one")).ID, second.ID)
+}
+
 func testWorkspaceRename(f *fixture) {
 	w, other := f.workspace("one"), f.workspace("other")
 	f.advance(time.Second)

@@ -54,6 +54,24 @@ func (t *tx) noteCreation(idem ledger.Idempotency, w model.Workspace) error {
 		idem.Principal, idem.Key, w.Tenant, w.Region, idem.Fingerprint, w.ID, t.meta.Now)
 }
 
+// TakeBack implements ledger.Ledger. The key goes with the workspace: left
+// behind, it would answer that what it made is gone.
+func (s *Store) TakeBack(ctx context.Context, m ledger.Meta, tenant model.TenantID, id model.WorkspaceID) error {
+	return s.write(ctx, m, fmt.Sprintf("take back workspace %s", id), func(t *tx) error {
+		w, err := t.workspace(tenant, id)
+		if err != nil {
+			return err
+		}
+		if w.Epoch > 0 {
+			return errs.New(errs.Conflict, "workspace %s has had an instance", w.Name)
+		}
+		if err := t.exec("DELETE FROM idempotency WHERE workspace = ?", id); err != nil {
+			return err
+		}
+		return t.removeWorkspace(w)
+	})
+}
+
 // ExpireIdempotency implements ledger.Ledger.
 func (s *Store) ExpireIdempotency(ctx context.Context, before time.Time) error {
 	return s.write(ctx, ledger.Meta{}, fmt.Sprintf("expire idempotency keys before %s", before), func(t *tx) error {

@@ -41,7 +41,7 @@ func (s *Store) Principal(ctx context.Context, id model.PrincipalID) (p model.Pr
 // AddSSHKey implements ledger.Ledger.
 func (s *Store) AddSSHKey(ctx context.Context, m ledger.Meta, k model.SSHKey) error {
 	return s.write(ctx, m, fmt.Sprintf("add ssh key %q", k.Name), func(t *tx) error {
-		if _, found, err := one(t, scalar[string], "SELECT id FROM principals WHERE id = ?", k.Principal); err != nil {
+		if _, found, err := one(t, scalar[string], "SELECT id FROM principals WHERE id = ? AND tenant = ?", k.Principal, k.Tenant); err != nil {
 			return err
 		} else if !found {
 			return errs.New(errs.NotFound, "there is no principal %s", k.Principal)
@@ -65,9 +65,10 @@ func (s *Store) AddSSHKey(ctx context.Context, m ledger.Meta, k model.SSHKey) er
 }
 
 // SSHKeys implements ledger.Ledger.
-func (s *Store) SSHKeys(ctx context.Context) (keys []ledger.SSHKeyRecord, err error) {
+func (s *Store) SSHKeys(ctx context.Context, tenant model.TenantID) (keys []ledger.SSHKeyRecord, err error) {
+	where, args := ofTenant("k.tenant", tenant)
 	err = s.read(ctx, "list ssh keys", func(t *tx) error {
-		keys, err = all(t, scanSSHKey, selectSSHKeys+" ORDER BY p.name, k.name")
+		keys, err = all(t, scanSSHKey, selectSSHKeys+" WHERE "+where+" ORDER BY p.name, k.name", args...)
 		return err
 	})
 	return keys, err
@@ -89,9 +90,9 @@ func (s *Store) SSHKey(ctx context.Context, fingerprint string) (rec ledger.SSHK
 }
 
 // RemoveSSHKey implements ledger.Ledger.
-func (s *Store) RemoveSSHKey(ctx context.Context, m ledger.Meta, id model.SSHKeyID) error {
+func (s *Store) RemoveSSHKey(ctx context.Context, m ledger.Meta, tenant model.TenantID, id model.SSHKeyID) error {
 	return s.write(ctx, m, fmt.Sprintf("remove ssh key %s", id), func(t *tx) error {
-		rec, found, err := one(t, scanSSHKey, selectSSHKeys+" WHERE k.id = ?", id)
+		rec, found, err := one(t, scanSSHKey, selectSSHKeys+" WHERE k.id = ? AND k.tenant = ?", id, tenant)
 		if err != nil {
 			return err
 		}

@@ -221,17 +221,22 @@ func (s *Store) RemoveWorkspace(ctx context.Context, m ledger.Meta, tenant model
 		if err := t.noLive(tenant, model.SubjectWorkspace, model.SubjectID(id)); err != nil {
 			return err
 		}
-		// What pinned its roots goes with it, so that their bytes can go too.
-		for _, table := range []string{
-			"DELETE FROM flush_intents WHERE subject = ?",
-			"DELETE FROM snapshots WHERE workspace = ?",
-			"DELETE FROM terms WHERE workspace = ?",
-			"DELETE FROM workspaces WHERE id = ?",
-		} {
-			if err := t.exec(table, id); err != nil {
-				return err
-			}
-		}
-		return t.emit(ledger.EventWorkspaceRemoved, aboutWorkspace(w), map[string]string{"name": w.Name, "head": string(w.Head)})
+		return t.removeWorkspace(w)
 	})
+}
+
+// removeWorkspace deletes the record, and with it what pinned its roots, so that
+// their bytes can go too.
+func (t *tx) removeWorkspace(w model.Workspace) error {
+	for _, table := range []string{
+		"DELETE FROM flush_intents WHERE subject = ?",
+		"DELETE FROM snapshots WHERE workspace = ?",
+		"DELETE FROM terms WHERE workspace = ?",
+		"DELETE FROM workspaces WHERE id = ?",
+	} {
+		if err := t.exec(table, w.ID); err != nil {
+			return err
+		}
+	}
+	return t.emit(ledger.EventWorkspaceRemoved, aboutWorkspace(w), map[string]string{"name": w.Name, "head": string(w.Head)})
 }
