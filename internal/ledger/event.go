@@ -35,6 +35,9 @@ const (
 	EventFlushCommitted = "flush.committed"
 	EventFlushExpired   = "flush.expired"
 
+	EventPortShared   = "port.shared" // until the time in its data
+	EventPortUnshared = "port.unshared"
+
 	EventMemoryExpired = "memory.expired"
 	EventMemoryDropped = "memory.dropped"
 

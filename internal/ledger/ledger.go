@@ -220,6 +220,20 @@ type Ledger interface {
 	KeptSnapshots(ctx context.Context, tenant model.TenantID) ([]model.KeptSnapshot, error)
 	ForgetSnapshot(ctx context.Context, m Meta, tenant model.TenantID, id model.SnapshotID) error
 
+	// PutShare makes a port of a workspace of s.Tenant public until s.Expires, by m.Actor;
+	// a port that is public already gets the new time. errs.Exhausted beyond
+	// MaxShares of one workspace, errs.Conflict once it is being deleted.
+	PutShare(ctx context.Context, m Meta, s model.Share) (model.Share, error)
+	// Shares are those of a workspace that have not expired at m.Now, by port.
+	Shares(ctx context.Context, m Meta, tenant model.TenantID, ws model.WorkspaceID) ([]model.Share, error)
+	// SharedPort finds one that has not expired by the name of its workspace,
+	// whosever that is; errs.NotFound.
+	SharedPort(ctx context.Context, m Meta, name string, port int) (model.Share, error)
+	// DeleteShare ends one; errs.NotFound when there is none, or it has expired.
+	DeleteShare(ctx context.Context, m Meta, tenant model.TenantID, ws model.WorkspaceID, port int) error
+	// ExpireShares forgets those that have expired at m.Now.
+	ExpireShares(ctx context.Context, m Meta) error
+
 	// TierUse counts live instances by tier.
 	TierUse(ctx context.Context) (map[string]int, error)
 
@@ -231,6 +245,9 @@ type Ledger interface {
 
 	Close() error
 }
+
+// MaxShares bounds the ports of one workspace that are public at once.
+const MaxShares = 32
 
 // TokenRecord is a token with its principal.
 type TokenRecord struct {

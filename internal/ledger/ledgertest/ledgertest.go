@@ -60,6 +60,8 @@ func Run(t *testing.T, fresh Fresh) {
 		"Memory_Dropped":          testMemoryDropped,
 		"Memory_Forgotten":        testMemoryForgotten,
 		"Memory_OfAFork":          testMemoryOfAFork,
+		"Shares":                  testShares,
+		"Shares_Refused":          testSharesRefused,
 		"Hibernate":               testHibernate,
 		"Stop_LastFlushRefused":   testLastFlushRefused,
 		"Terms":                   testTerms,

@@ -109,6 +109,8 @@ var everyTenants = map[string]string{
 	"ExpireMemory":      "time ends it",
 	"ExpireIntents":     "time ends it",
 	"ExpireIdempotency": "time ends it",
+	"ExpireShares":      "time ends it",
+	"SharedPort":        "a share is for everybody who knows the name",
 	"TierUse":           "a tier's ceiling is the deployment's",
 	"Close":             "it asks for nothing",
 }
@@ -265,7 +267,19 @@ func foreignCalls() map[string]foreignCall {
 		}},
 		"KeptSnapshots":  {call: func(f fx, t tenant, _ foreign) error { return some(f.l.KeptSnapshots(f.ctx, t)) }},
 		"ForgetSnapshot": {want: errs.NotFound, call: func(f fx, t tenant, o foreign) error { return f.l.ForgetSnapshot(f.ctx, f.m, t, o.kept.ID) }},
-		"Events":         {call: func(f fx, t tenant, o foreign) error { return some(f.l.Events(f.ctx, t, string(o.workspace.ID), 0, 0)) }},
+		"PutShare": {want: errs.NotFound, call: func(f fx, t tenant, o foreign) error {
+			return drop(f.l.PutShare(f.ctx, f.m, model.Share{Workspace: o.workspace.ID, Tenant: t, Port: 81, Expires: f.now().Add(time.Hour)}))
+		}},
+		"Shares": {
+			prepare: func(f fx, o foreign) { f.share(o.workspace.ID) },
+			call:    func(f fx, t tenant, o foreign) error { return some(f.l.Shares(f.ctx, f.m, t, o.workspace.ID)) },
+		},
+		"DeleteShare": {
+			want:    errs.NotFound,
+			prepare: func(f fx, o foreign) { f.share(o.workspace.ID) },
+			call:    func(f fx, t tenant, o foreign) error { return f.l.DeleteShare(f.ctx, f.m, t, o.workspace.ID, 80) },
+		},
+		"Events": {call: func(f fx, t tenant, o foreign) error { return some(f.l.Events(f.ctx, t, string(o.workspace.ID), 0, 0)) }},
 		"Events all": {call: func(f fx, t tenant, o foreign) error {
 			events, err := f.l.Events(f.ctx, t, "", 0, 0)
 			return some(slices.DeleteFunc(events, func(e model.Event) bool { return e.Tenant == mine }), err) // of nodes
@@ -324,6 +338,7 @@ type tenantsThings struct {
 	Snapshots  []model.Snapshot
 	Terms      []model.Terms
 	Kept       []model.KeptSnapshot
+	Shares     []model.Share
 }
 
 func (f *fixture) kept(t model.TenantID, o foreign) tenantsThings {
@@ -332,5 +347,6 @@ func (f *fixture) kept(t model.TenantID, o foreign) tenantsThings {
 		must[[]ledger.TokenRecord](f)(f.l.Tokens(f.ctx, t)), must[[]ledger.SSHKeyRecord](f)(f.l.SSHKeys(f.ctx, t)), must[[]ledger.ImageRecord](f)(f.l.Images(f.ctx, t)),
 		must[[]model.Workspace](f)(f.l.Workspaces(f.ctx, t)), must[[]model.Instance](f)(f.l.Instances(f.ctx, ledger.InstanceFilter{Tenant: t})),
 		must[[]model.Snapshot](f)(f.l.Snapshots(f.ctx, t, o.workspace.ID)), must[[]model.Terms](f)(f.l.Terms(f.ctx, t)), must[[]model.KeptSnapshot](f)(f.l.KeptSnapshots(f.ctx, t)),
+		must[[]model.Share](f)(f.l.Shares(f.ctx, f.m, t, o.workspace.ID)),
 	}
 }

@@ -232,6 +232,7 @@ func (t *tx) removeWorkspace(w model.Workspace) error {
 		"DELETE FROM flush_intents WHERE subject = ?",
 		"DELETE FROM snapshots WHERE workspace = ?",
 		"DELETE FROM terms WHERE workspace = ?",
+		"DELETE FROM shares WHERE workspace = ?",
 		"DELETE FROM workspaces WHERE id = ?",
 	} {
 		if err := t.exec(table, w.ID); err != nil {
