@@ -324,6 +324,8 @@ type Info struct {
 	Deployment string `json:"deployment"`
 	// TicketKey is the Ed25519 public key with which gateways verify tickets.
 	TicketKey []byte `json:"ticket_key"`
+	// Stored: the ledger has an image or a workspace, so there is an object store.
+	Stored bool `json:"stored,omitempty"`
 	// API is where the API is served over TCP, and with it the E2B API.
 	API string `json:"api,omitempty"`
 }

@@ -185,7 +185,7 @@ func storeMissing(cfg config.Config) finding {
 		return f
 	}
 	return failed("store", errs.New(errs.NotFound, "%s is not there", cfg.Objects()).
-		WithHint("mount it or put it back before a node starts: that makes an empty one, in which everything is lost"))
+		WithHint("mount what belongs there, or correct store.dir in the configuration; a node makes one only where nothing is stored yet"))
 }
 
 func takesObjects(dir string) error {

@@ -104,16 +104,21 @@ func checkSecrets(ctx context.Context, cfg Config) error {
 	if lost == "" {
 		return nil
 	}
-	images, err := cfg.Ledger.Images(ctx, ledger.AllTenants)
-	if err != nil {
-		return err
-	}
-	workspaces, err := cfg.Ledger.Workspaces(ctx, ledger.AllTenants)
-	if err != nil || len(images)+len(workspaces) == 0 {
+	if some, err := stored(ctx, cfg.Ledger); err != nil || !some {
 		return err
 	}
 	return errs.New(errs.Internal, "key %s is gone, and what is stored cannot be read without it", lost).
 		WithHint("restore the secrets directory from a backup; a new deployment needs a new --state directory")
+}
+
+// stored reports whether the ledger names anything in the object store.
+func stored(ctx context.Context, l ledger.Ledger) (bool, error) {
+	images, err := l.Images(ctx, ledger.AllTenants)
+	if err != nil {
+		return false, err
+	}
+	workspaces, err := l.Workspaces(ctx, ledger.AllTenants)
+	return len(images)+len(workspaces) > 0, err
 }
 
 // Local is the principal of whoever may open the deployment's Unix socket.
@@ -128,8 +133,11 @@ func (c *Control) Local(ctx context.Context) (model.Principal, error) {
 func (c *Control) TicketKey() ed25519.PublicKey { return c.signer.Public().(ed25519.PublicKey) }
 
 // Info describes the deployment.
-func (c *Control) Info(context.Context) (api.Info, error) {
-	return api.Info{Version: c.cfg.Version, APIVersion: api.Version, Deployment: c.deployment.ID, TicketKey: c.TicketKey(), API: c.cfg.APIURL}, nil
+func (c *Control) Info(ctx context.Context) (api.Info, error) {
+	some, err := stored(ctx, c.cfg.Ledger)
+	return api.Info{
+		Version: c.cfg.Version, APIVersion: api.Version, Deployment: c.deployment.ID, TicketKey: c.TicketKey(), Stored: some, API: c.cfg.APIURL,
+	}, err
 }
 
 func (c *Control) meta(actor model.PrincipalID) ledger.Meta {

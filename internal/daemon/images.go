@@ -7,7 +7,6 @@ import (
 	"path/filepath"
 
 	"github.com/billethq/billet/internal/api"
-	"github.com/billethq/billet/internal/blob/dir"
 	"github.com/billethq/billet/internal/config"
 	"github.com/billethq/billet/internal/image"
 	"github.com/billethq/billet/internal/node"
@@ -16,8 +15,8 @@ import (
 // images joins the node's wish for an image to its builder.
 type images struct{ builder *image.Builder }
 
-func newImages(cfg config.Config, log *slog.Logger) (images, error) {
-	bucket, err := dir.Open(cfg.Objects())
+func newImages(ctx context.Context, cfg config.Config, server informer, log *slog.Logger) (images, error) {
+	bucket, err := openStore(ctx, cfg.Objects(), server)
 	if err != nil {
 		return images{}, err
 	}

@@ -33,7 +33,7 @@ type nodeParts struct {
 
 // openNode probes the sandbox boundary by booting a guest, measures the host,
 // and puts the node together.
-func openNode(ctx context.Context, opts Options, plane api.Plane) (_ *nodeParts, err error) {
+func openNode(ctx context.Context, opts Options, plane informedPlane) (_ *nodeParts, err error) {
 	cfg := opts.Config
 	release, err := lockDir(cfg.NodeDir())
 	if err != nil {
@@ -70,7 +70,7 @@ func openNode(ctx context.Context, opts Options, plane api.Plane) (_ *nodeParts,
 			vols.close()
 		}
 	}()
-	images, err := newImages(cfg, log)
+	images, err := newImages(ctx, cfg, plane, log)
 	if err != nil {
 		return nil, err
 	}

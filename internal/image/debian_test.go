@@ -21,7 +21,7 @@ func TestBuild_Debian(t *testing.T) {
 	}
 	testenv.NeedFUSE(t)
 	testenv.NeedBinary(t, "debootstrap")
-	bucket, err := dir.Open(filepath.Join(t.TempDir(), "objects"))
+	bucket, err := dir.Create(filepath.Join(t.TempDir(), "objects"))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -38,7 +38,7 @@ func newBuilder(t *testing.T) (*Builder, string) {
 	testenv.NeedFUSE(t)
 	testenv.NeedBinary(t, "mke2fs")
 	base := t.TempDir()
-	bucket, err := dir.Open(filepath.Join(base, "objects"))
+	bucket, err := dir.Create(filepath.Join(base, "objects"))
 	if err != nil {
 		t.Fatal(err)
 	}

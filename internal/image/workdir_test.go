@@ -119,7 +119,7 @@ func waitGone(t *testing.T, pidfd int) {
 
 // stuckBuild builds until the stage it was told, and no further.
 func stuckBuild(t *testing.T, base string) {
-	bucket, err := dir.Open(filepath.Join(base, "objects"))
+	bucket, err := dir.Create(filepath.Join(base, "objects"))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -98,7 +98,7 @@ func TestImportDisk_IsDeterministic(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	bucket, err := dir.Open(t.TempDir())
+	bucket, err := dir.Create(t.TempDir())
 	if err != nil {
 		t.Fatal(err)
 	}

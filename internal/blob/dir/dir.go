@@ -17,6 +17,7 @@ import (
 	"io/fs"
 	"os"
 	"path"
+	"path/filepath"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -26,7 +27,8 @@ import (
 )
 
 const (
-	// tempDir holds unfinished writes; "~" is no character of a key.
+	// tempDir holds unfinished writes, and marks the directory as an object
+	// store; "~" is no character of a key.
 	tempDir = "~tmp"
 	// staleTemp is the age at which an unfinished write belongs to a dead
 	// process: writing MaxObjectBytes takes seconds.
@@ -41,28 +43,53 @@ type Bucket struct {
 
 var _ blob.Bucket = (*Bucket)(nil)
 
-// Open opens the directory, making it when it is missing, and sweeps what dead
-// writers left.
-func Open(name string) (*Bucket, error) {
-	if err := os.MkdirAll(name, 0o700); err != nil {
-		return nil, fmt.Errorf("object store %s: %w", name, classify(err))
+// ErrNone says that there is no object store where one was looked for, and that
+// nothing was made there.
+var ErrNone = errors.New("no object store")
+
+// Create makes an object store of the directory, which need not be there, and
+// opens it. One that is there already is opened.
+func Create(name string) (*Bucket, error) {
+	for _, dir := range []string{name, filepath.Join(name, tempDir)} {
+		if err := os.MkdirAll(dir, 0o700); err != nil {
+			return nil, fmt.Errorf("make object store %s: %w", name, classify(err))
+		}
 	}
+	return Open(name)
+}
+
+// Open opens an object store and sweeps what dead writers left. A directory
+// that Create has not made is ErrNone, of kind errs.Unavailable: most often the
+// file system that belongs there is not mounted, and an empty store in its
+// place would be one that has lost everything.
+func Open(name string) (*Bucket, error) {
 	root, err := os.OpenRoot(name)
+	if missing(err) {
+		return nil, none(name, "is not there").WithHint("mount what belongs there, or correct store.dir in the configuration")
+	}
 	if err != nil {
 		return nil, fmt.Errorf("object store %s: %w", name, classify(err))
 	}
 	b := &Bucket{root: root}
-	if err := b.prepare(); err != nil {
+	err = b.sweep()
+	if missing(err) {
+		_ = root.Close()
+		return nil, none(name, "is a directory without "+tempDir).
+			WithHint("mount what belongs there, or correct store.dir in the configuration; of a store that was copied without it: mkdir %s", filepath.Join(name, tempDir))
+	}
+	if err != nil {
 		_ = root.Close()
 		return nil, fmt.Errorf("object store %s: %w", name, classify(err))
 	}
 	return b, nil
 }
 
-func (b *Bucket) prepare() error {
-	if err := b.root.Mkdir(tempDir, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
-		return err
-	}
+func none(name, why string) *errs.Error {
+	return &errs.Error{Kind: errs.Unavailable, Message: name + " " + why, Cause: ErrNone}
+}
+
+// sweep removes what dead writers left.
+func (b *Bucket) sweep() error {
 	entries, err := b.readDir(tempDir)
 	if err != nil {
 		return err

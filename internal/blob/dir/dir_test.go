@@ -17,7 +17,7 @@ import (
 
 func open(t *testing.T, name string) *dir.Bucket {
 	t.Helper()
-	b, err := dir.Open(name)
+	b, err := dir.Create(name)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -30,6 +30,32 @@ func TestBucket_Conforms(t *testing.T) {
 		name := filepath.Join(t.TempDir(), "made", "on", "demand")
 		return func(t *testing.T) blob.Bucket { return open(t, name) }
 	})
+}
+
+// A file system that is not mounted leaves an empty directory, or none.
+func TestOpen_RefusesWhatIsNoStore(t *testing.T) {
+	for name, missing := range map[string]bool{"gone": true, "empty": false} {
+		path := filepath.Join(t.TempDir(), "objects")
+		if !missing {
+			if err := os.Mkdir(path, 0o700); err != nil {
+				t.Fatal(err)
+			}
+		}
+		_, err := dir.Open(path)
+		if !errors.Is(err, dir.ErrNone) || !errs.Is(err, errs.Unavailable) || !strings.Contains(err.Error(), path) || !strings.Contains(errs.HintOf(err), "store.dir") {
+			t.Errorf("%s: error = %v (kind %q, hint %q), want ErrNone of kind unavailable with the path and a hint", name, err, errs.KindOf(err), errs.HintOf(err))
+		}
+		left, err := os.ReadDir(path)
+		if missing != errors.Is(err, os.ErrNotExist) || len(left) > 0 {
+			t.Errorf("%s: after it there is %v, %v", name, left, err)
+		}
+		open(t, path)
+		b, err := dir.Open(path)
+		if err != nil {
+			t.Fatalf("%s: open what was made: %v", name, err)
+		}
+		_ = b.Close()
+	}
 }
 
 func TestOpen_SweepsDeadWriters(t *testing.T) {

@@ -15,7 +15,7 @@ import (
 
 func behind(t *testing.T) *dir.Bucket {
 	t.Helper()
-	b, err := dir.Open(t.TempDir())
+	b, err := dir.Create(t.TempDir())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -27,7 +27,7 @@ func TestBucket_WithoutFaultsConforms(t *testing.T) {
 	blobtest.Run(t, func(t *testing.T) func(t *testing.T) blob.Bucket {
 		name := t.TempDir()
 		return func(t *testing.T) blob.Bucket {
-			b, err := dir.Open(name)
+			b, err := dir.Create(name)
 			if err != nil {
 				t.Fatal(err)
 			}

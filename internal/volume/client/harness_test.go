@@ -71,7 +71,7 @@ func newWorld(t *testing.T) *world {
 			{Domain: model.DeploymentDomain, Key: bytes.Repeat([]byte{2}, 32)},
 		},
 	}
-	bucket, err := dir.Open(w.storeAt)
+	bucket, err := dir.Create(w.storeAt)
 	w.check(err)
 	t.Cleanup(func() { _ = bucket.Close() })
 	domains, err := volume.NewDomains(w.keys[0], w.keys[1])

@@ -62,7 +62,7 @@ func newRig(t *testing.T) *rig { return newRigPatient(t, 5*time.Second) }
 
 func newRigPatient(t *testing.T, patience time.Duration) *rig {
 	t.Helper()
-	bucket, err := dir.Open(t.TempDir())
+	bucket, err := dir.Create(t.TempDir())
 	if err != nil {
 		t.Fatal(err)
 	}
