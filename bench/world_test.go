@@ -57,7 +57,7 @@ func newWorld(b *testing.B) *world {
 	w.plainTree()
 	text := fmt.Sprintf(`state: %s
 api: {listen: "%s"}
-gateway: {listen: "%s"}
+gateway: {listen: "%s", ssh: "off"}
 flush_every: 1s
 tiers:
   - {name: tiny, vcpus: 1, memory: 512MiB, disk: 1GiB, image: tiny}

@@ -63,6 +63,16 @@ type Service interface {
 	Tokens(ctx context.Context, who model.Principal) ([]Token, error)
 	DeleteToken(ctx context.Context, who model.Principal, ref string) error
 
+	// SSH describes the way in by SSH. AddSSHKey adds a key of the caller's;
+	// errs.Conflict when anybody has it. SSHKeys lists the caller's, and
+	// everybody's for an admin. SignSSH makes a certificate for the caller,
+	// which nothing revokes.
+	SSH(ctx context.Context, who model.Principal) (SSHInfo, error)
+	AddSSHKey(ctx context.Context, who model.Principal, req AddSSHKeyRequest) (SSHKey, error)
+	SSHKeys(ctx context.Context, who model.Principal) ([]SSHKey, error)
+	RemoveSSHKey(ctx context.Context, who model.Principal, ref string) error
+	SignSSH(ctx context.Context, who model.Principal, req SSHCertificateRequest) (SSHCertificate, error)
+
 	// Events returns at most limit events after seq, of one workspace when ref
 	// is not empty, oldest first.
 	Events(ctx context.Context, who model.Principal, ref string, after int64, limit int) ([]Event, error)

@@ -80,6 +80,7 @@ on one fleet. "billet up" starts everything on this machine.`,
 	root.AddCommand(
 		a.up(), a.server(), a.gateway(), a.node(),
 		a.workspace(), a.image(), a.tier(), a.token(),
+		a.sshKey(), a.sshCert(), a.sshConfig(),
 		a.mcp(), a.check(), a.version(), exitCodes(),
 	)
 	root.SetHelpCommand(helpCommand())

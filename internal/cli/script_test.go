@@ -92,7 +92,7 @@ func newWorld(env *testscript.Env, guest string) *world {
 // server that sees a client of another version and one that is of another.
 func (w *world) serve() error {
 	local := apitest.Admin()
-	cfg := httpapi.Config{Service: w.fake, Plane: w.fake, Clock: clock.Real{}, Log: w.log}
+	cfg := httpapi.Config{Service: w.fake, Plane: w.fake, SSH: w.fake, Clock: clock.Real{}, Log: w.log}
 	open, err := httpapi.New(cfg)
 	if err != nil {
 		return err
@@ -255,8 +255,12 @@ func fakeCommand(ts *testscript.TestScript, neg bool, args []string) {
 			ts.Check(w.fake.Change(args[1], running))
 		}
 	case "fail":
+		detail := "oom_kill rose by 1\x1b[31m"
+		if len(args) > 3 {
+			detail = args[3]
+		}
 		ts.Check(w.fake.Change(args[1], func(ws *api.Workspace) {
-			ws.State, ws.Desired, ws.Failure, ws.Detail, ws.Instance = api.WorkspaceFailed, model.DesiredStopped, model.Cause(args[2]), "oom_kill rose by 1\x1b[31m", nil
+			ws.State, ws.Desired, ws.Failure, ws.Detail, ws.Instance = api.WorkspaceFailed, model.DesiredStopped, model.Cause(args[2]), detail, nil
 		}))
 	case "start": // and get no further
 		_, err := w.fake.StartWorkspace(w.ctx, apitest.Admin(), args[1], api.StartWorkspaceRequest{})

@@ -21,11 +21,11 @@ func (a *app) tokenCreate() *cobra.Command {
 	}
 	f := c.Flags()
 	f.StringVar((*string)(&req.Class), "class", "", "who holds it: human, agent or ci; default: human")
-	f.StringVar((*string)(&req.Role), "role", "", "what it may call: admin, user or node; default: user")
+	f.StringVar((*string)(&req.Role), "role", "", "what it may call: admin, user, node or gateway; default: user")
 	f.StringVar(&req.Expires, "expires", "", "how long it opens anything, such as 720h; default: for ever")
 	f.BoolVar(&req.E2B, "e2b", false, "for clients of the E2B API: print the variables that they read; the class is then agent by default")
 	completeFlag(c, "class", oneOf("human", "agent", "ci"))
-	completeFlag(c, "role", oneOf("admin", "user", "node"))
+	completeFlag(c, "role", oneOf("admin", "user", "node", "gateway"))
 	json := jsonFlag(c)
 	c.RunE = a.calling(func(ctx context.Context, client *api.Client, args []string) error {
 		req.Name = args[0]

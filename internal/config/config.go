@@ -22,6 +22,11 @@ type Config struct {
 	// APIListen and GatewayListen are loopback host:port.
 	APIListen     string
 	GatewayListen string
+	// SSHListen is the loopback host:port of the gateway's SSH server; "" is none.
+	SSHListen string
+	// GatewayTokenFile holds the token with which `billet gateway` calls the
+	// server; "" is <state>/gateway/token.
+	GatewayTokenFile string
 	Node          Node
 	// StoreDir is the directory object store; "" is <state>/objects. Read it
 	// by Config.Objects.
@@ -58,6 +63,7 @@ type Node struct {
 const (
 	defaultAPIListen     = "127.0.0.1:7480"
 	defaultGatewayListen = "127.0.0.1:7481"
+	defaultSSHListen     = "127.0.0.1:7422"
 	defaultFlushEvery    = 5 * time.Minute
 	defaultStopGrace     = 10 * time.Second
 	defaultMemoryKeep    = 7 * 24 * time.Hour // seed 002, decision 3
@@ -74,6 +80,7 @@ func Default() Config {
 		State:         DefaultState(),
 		APIListen:     defaultAPIListen,
 		GatewayListen: defaultGatewayListen,
+		SSHListen:     defaultSSHListen,
 		Node: Node{
 			Name:       hostLabel(os.Hostname()),
 			Driver:     model.DriverGVisor,
@@ -164,6 +171,14 @@ func (c Config) NodeTokenFile() string {
 		return c.Node.TokenFile
 	}
 	return filepath.Join(c.NodeDir(), "token")
+}
+
+// GatewayToken is where `billet gateway` finds its token.
+func (c Config) GatewayToken() string {
+	if c.GatewayTokenFile != "" {
+		return c.GatewayTokenFile
+	}
+	return filepath.Join(c.State, "gateway", "token")
 }
 
 // NodeServer is the endpoint URL at which `billet node` finds its server.

@@ -17,7 +17,7 @@ const whole = `# everything there is
 state: /srv/billet
 api:
   listen: 127.0.0.1:9000
-gateway: {listen: "[::1]:9001"}
+gateway: {listen: "[::1]:9001", ssh: "[::1]:9022", token_file: /etc/billet/gateway.token}
 node:
   name: rack-7
   driver: gvisor
@@ -53,7 +53,7 @@ func TestParse_ReadsEverySetting(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := Config{
-		State: "/srv/billet", APIListen: "127.0.0.1:9000", GatewayListen: "[::1]:9001",
+		State: "/srv/billet", APIListen: "127.0.0.1:9000", GatewayListen: "[::1]:9001", SSHListen: "[::1]:9022", GatewayTokenFile: "/etc/billet/gateway.token",
 		Node: Node{
 			Name: "rack-7", Driver: "gvisor", Server: "http://127.0.0.1:9000", TokenFile: "/etc/billet/node.token",
 			CacheLimit: 100 << 30, Capacity: model.Capacity{VCPUs: 8, Memory: 32 << 30, Disk: 1 << 40},

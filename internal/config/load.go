@@ -114,7 +114,10 @@ func (r *reader) config(c *Config, n *yaml.Node) {
 			r.mapping(path, n, field{"listen", r.text(&c.APIListen, api.CheckLoopback)})
 		}},
 		field{"gateway", func(path string, n *yaml.Node) {
-			r.mapping(path, n, field{"listen", r.text(&c.GatewayListen, api.CheckLoopback)})
+			r.mapping(path, n,
+				field{"listen", r.text(&c.GatewayListen, api.CheckLoopback)},
+				field{"ssh", r.optional(&c.SSHListen, api.CheckLoopback)},
+				field{"token_file", r.text(&c.GatewayTokenFile, checkAbsolute)})
 		}},
 		field{"node", func(path string, n *yaml.Node) { r.node(&c.Node, path, n) }},
 		field{"store", func(path string, n *yaml.Node) {

@@ -82,6 +82,20 @@ func (r *reader) scalar(path string, n *yaml.Node) (string, bool) {
 // The readers of values. Each checks with its own rule after the shape is
 // right, so that every mistake of a value is found in one pass.
 
+// off is the word for what shall not be there.
+const off = "off"
+
+// optional is text for what can be turned off, which is "".
+func (r *reader) optional(into *string, check func(string) error) func(string, *yaml.Node) {
+	return func(path string, n *yaml.Node) {
+		if s, ok := r.scalar(path, n); ok && s == off {
+			*into = ""
+			return
+		}
+		r.text(into, check)(path, n)
+	}
+}
+
 func (r *reader) text(into *string, check func(string) error) func(string, *yaml.Node) {
 	return func(path string, n *yaml.Node) {
 		s, ok := r.scalar(path, n)

@@ -22,6 +22,7 @@ type Config struct {
 	Secrets    *Secrets
 	Tiers      []model.Tier
 	Gateways   []api.Gateway
+	SSHListen  string // where the gateway's SSH server is, for clients' configurations; "" is nowhere
 	APIURL     string // where the API is over TCP, for clients that are told
 	FlushEvery time.Duration
 	StopGrace  time.Duration
@@ -63,8 +64,9 @@ type volatile struct {
 }
 
 var (
-	_ api.Plane   = (*Control)(nil)
-	_ api.Service = (*Control)(nil)
+	_ api.Plane    = (*Control)(nil)
+	_ api.SSHPlane = (*Control)(nil)
+	_ api.Service  = (*Control)(nil)
 )
 
 // New opens the deployment in the ledger.

@@ -10,6 +10,7 @@ import (
 	"sync"
 
 	"github.com/google/renameio/v2"
+	"golang.org/x/crypto/ssh"
 
 	"github.com/billethq/billet/internal/errs"
 	"github.com/billethq/billet/internal/model"
@@ -62,6 +63,24 @@ func (s *Secrets) TicketKey() (ed25519.PrivateKey, error) {
 		return nil, err
 	}
 	return ed25519.NewKeyFromSeed(seed), nil
+}
+
+// The keys of SSH. One that is lost is made anew: nothing is stored under it,
+// but every client must be told of it.
+const (
+	sshHostFile          = "ssh-host.key"           // what every gateway shows
+	sshHostAuthorityFile = "ssh-host-authority.key" // signs host certificates
+	sshUserAuthorityFile = "ssh-user-authority.key" // signs user certificates
+)
+
+// SSHKey returns one of the keys of SSH.
+func (s *Secrets) SSHKey(file string) (ssh.Signer, error) {
+	seed, err := s.key(file)
+	if err != nil {
+		return nil, err
+	}
+	signer, err := ssh.NewSignerFromSigner(ed25519.NewKeyFromSeed(seed))
+	return signer, errs.Wrap(errs.Internal, err, "load key %s", file)
 }
 
 // DomainKeys returns the keys of the deployment's domain and of the tenants.

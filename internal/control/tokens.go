@@ -70,8 +70,8 @@ func (c *Control) tokenRequest(who model.Principal, now time.Time, req api.Creat
 	if !slices.Contains([]model.Class{model.ClassHuman, model.ClassAgent, model.ClassCI}, p.Class) {
 		return p, time.Time{}, errs.New(errs.Invalid, "class %q is not one of human, agent, ci", p.Class).WithHint("leave --class away for human")
 	}
-	if !slices.Contains([]model.Role{model.RoleAdmin, model.RoleUser, model.RoleNode}, p.Role) {
-		return p, time.Time{}, errs.New(errs.Invalid, "role %q is not one of admin, user, node", p.Role).WithHint("leave --role away for user")
+	if !slices.Contains([]model.Role{model.RoleAdmin, model.RoleUser, model.RoleNode, model.RoleGateway}, p.Role) {
+		return p, time.Time{}, errs.New(errs.Invalid, "role %q is not one of admin, user, node, gateway", p.Role).WithHint("leave --role away for user")
 	}
 	if req.Expires == "" {
 		return p, time.Time{}, nil

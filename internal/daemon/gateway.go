@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/google/renameio/v2"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/billethq/billet/internal/api"
 	"github.com/billethq/billet/internal/clock"
@@ -51,9 +52,25 @@ func Gateway(ctx context.Context, opts Options) error {
 	if err != nil {
 		return err
 	}
+	keys, err := listenSSH(opts)
+	if err != nil {
+		_ = l.Close()
+		return err
+	}
+	defer keys.close()
+	client, err := gatewayClient(opts.Config)
+	if err != nil {
+		_ = l.Close()
+		return err
+	}
+	defer client.Close()
 	say(opts.Out, "serving", "the road for bytes on http://%s", opts.Config.GatewayListen)
+	saySSH(opts)
 	sayStop(opts.Out)
-	return runGateway(ctx, opts, l, func() ed25519.PublicKey { return key })
+	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() error { return runGateway(ctx, opts, l, func() ed25519.PublicKey { return key }) })
+	g.Go(func() error { return keys.run(ctx, opts, client) })
+	return g.Wait()
 }
 
 func ticketKey(ctx context.Context, opts Options, kept string) (ed25519.PublicKey, error) {
@@ -61,10 +78,11 @@ func ticketKey(ctx context.Context, opts Options, kept string) (ed25519.PublicKe
 	if b, err := os.ReadFile(kept); err == nil && json.Unmarshal(b, &info) == nil && len(info.TicketKey) == ed25519.PublicKeySize {
 		return info.TicketKey, nil
 	}
-	client, err := nodeClient(opts.Config)
+	client, err := gatewayClient(opts.Config)
 	if err != nil {
 		return nil, err
 	}
+	defer client.Close()
 	for {
 		info, err = client.Info(ctx)
 		if err == nil {

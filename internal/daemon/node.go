@@ -86,9 +86,6 @@ func openNode(ctx context.Context, opts Options, plane informedPlane) (_ *nodePa
 
 // Node runs the node alone, against a server that it finds over HTTP.
 func Node(ctx context.Context, opts Options) error {
-	if _, err := readToken(opts.Config); err != nil {
-		return err // the plane is for nodes, also on the Unix socket
-	}
 	client, err := nodeClient(opts.Config)
 	if err != nil {
 		return err
@@ -105,29 +102,28 @@ func Node(ctx context.Context, opts Options) error {
 	return n.node.Run(ctx)
 }
 
-// nodeClient is the client with which a node or a gateway calls its server.
-// A gateway on the server's machine needs no token: it asks for nothing that
-// is not everybody's.
+// nodeClient is the client with which a node calls its server.
 func nodeClient(cfg config.Config) (*api.Client, error) {
 	ep, err := api.ParseEndpoint(cfg.NodeServer())
 	if err != nil {
 		return nil, err
 	}
-	token, err := readToken(cfg)
-	if err != nil && (!errs.Is(err, errs.Unauthenticated) || ep.Network == "tcp") {
+	token, err := readToken(cfg.NodeTokenFile(), model.RoleNode)
+	if err != nil {
 		return nil, err
 	}
 	return api.NewClient(api.ClientConfig{Endpoint: ep, Token: token})
 }
 
-// readToken returns the node's token; errs.Unauthenticated when there is none.
-func readToken(cfg config.Config) (api.Secret, error) {
-	text, err := os.ReadFile(cfg.NodeTokenFile())
+// readToken returns the token of a role; errs.Unauthenticated when there is
+// none.
+func readToken(file string, role model.Role) (api.Secret, error) {
+	text, err := os.ReadFile(file)
 	if errors.Is(err, fs.ErrNotExist) {
-		return "", errs.New(errs.Unauthenticated, "there is no token file %s", cfg.NodeTokenFile()).
-			WithHint("make one on the server: billet token create --role node NAME > %s", cfg.NodeTokenFile())
+		return "", errs.New(errs.Unauthenticated, "there is no token file %s", file).
+			WithHint("make one on the server: billet token create --role %s NAME > %s", role, file)
 	}
-	return api.Secret(strings.TrimSpace(string(text))), errs.Wrap(errs.Denied, err, "read the node's token")
+	return api.Secret(strings.TrimSpace(string(text))), errs.Wrap(errs.Denied, err, "read the %s's token", role)
 }
 
 // found says what this host has.

@@ -56,6 +56,8 @@ func openServer(ctx context.Context, opts Options) (_ *controlPlane, err error) 
 	s.control, err = control.New(ctx, control.Config{
 		Ledger: s.ledger, Secrets: secrets, Tiers: opts.Config.Tiers,
 		Gateways:   []api.Gateway{{Name: "local", URL: "http://" + opts.Config.GatewayListen}},
+		SSHListen:  opts.Config.SSHListen,
+		APIURL:     "http://" + opts.Config.APIListen,
 		FlushEvery: opts.Config.FlushEvery, StopGrace: opts.Config.StopGrace,
 		Memory: control.MemoryPolicy{Keep: opts.Config.MemoryKeep, Classes: opts.Config.ClassMemoryKeep},
 		Clock:  clock.Real{}, Log: opts.Log.With("role", "server"), Version: opts.Version,
@@ -83,7 +85,7 @@ func (s *controlPlane) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	cfg := httpapi.Config{Service: s.control, Plane: s.control, Clock: clock.Real{}, Log: s.opts.Log.With("role", "server")}
+	cfg := httpapi.Config{Service: s.control, Plane: s.control, SSH: s.control, Clock: clock.Real{}, Log: s.opts.Log.With("role", "server")}
 	open, err := httpapi.New(cfg)
 	if err != nil {
 		return err

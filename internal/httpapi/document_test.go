@@ -66,6 +66,8 @@ func TestDocument_HasTheFieldsOfTheTypes(t *testing.T) {
 		"Generation": api.Generation{}, "Image": api.Image{}, "Node": api.Node{}, "RemovedNode": api.RemovedNode{}, "LostInstance": api.LostInstance{}, "Tier": api.Tier{}, "Token": api.Token{}, "CreatedToken": api.CreatedToken{}, "Event": api.Event{},
 		"CreateWorkspaceRequest": api.CreateWorkspaceRequest{}, "UpdateWorkspaceRequest": api.UpdateWorkspaceRequest{}, "StartWorkspaceRequest": api.StartWorkspaceRequest{},
 		"ForkWorkspaceRequest": api.ForkWorkspaceRequest{}, "StopWorkspaceRequest": api.StopWorkspaceRequest{}, "NextResume": api.NextResume{}, "ConnectRequest": api.ConnectRequest{}, "ConnectPhase": api.ConnectPhase{}, "ConnectUpdate": api.ConnectUpdate{}, "CommitMemory": api.CommitMemory{}, "AttachImagesRequest": api.AttachImagesRequest{}, "CreateTokenRequest": api.CreateTokenRequest{},
+		"SSHInfo": api.SSHInfo{}, "SSHKey": api.SSHKey{}, "AddSSHKeyRequest": api.AddSSHKeyRequest{}, "SSHCertificateRequest": api.SSHCertificateRequest{}, "SSHCertificate": api.SSHCertificate{},
+		"SSHHost": api.SSHHost{}, "SSHGrantRequest": api.SSHGrantRequest{}, "SSHGrant": api.SSHGrant{}, "EnterRequest": api.EnterRequest{}, "SSHKeyList": api.List[int]{},
 		"SyncRequest": api.SyncRequest{}, "ObservedInstance": api.ObservedInstance{}, "SyncResponse": api.SyncResponse{}, "DesiredInstance": api.DesiredInstance{},
 		"Projection": api.Projection{}, "Gateway": api.Gateway{}, "DomainKey": model.DomainKey{}, "BeginFlushRequest": api.BeginFlushRequest{}, "BeginFlushResponse": api.BeginFlushResponse{},
 		"CommitFlushRequest": api.CommitFlushRequest{}, "CommitFlushResponse": api.CommitFlushResponse{}, "CommitGenerationRequest": api.CommitGenerationRequest{},

@@ -42,7 +42,8 @@ const (
 // Config is what a Handler needs.
 type Config struct {
 	Service api.Service
-	Plane   api.Plane // nil: no node may call
+	Plane   api.Plane    // nil: no node may call
+	SSH     api.SSHPlane // nil: no gateway may call
 	// Local is who acts when a request brings no token: the admin on the Unix
 	// socket, which only root can open. Nil wherever anybody can connect.
 	Local *model.Principal

@@ -90,9 +90,10 @@ func TestRefusals_AreProblems(t *testing.T) {
 // TestRoles_HoldOnEveryRoute tries every route with every role.
 func TestRoles_HoldOnEveryRoute(t *testing.T) {
 	s := newServer(t)
-	tokens := map[string]string{"admin": apitest.AdminToken, "user": apitest.UserToken, "node": apitest.NodeToken, "nobody": ""}
+	tokens := map[string]string{"admin": apitest.AdminToken, "user": apitest.UserToken, "node": apitest.NodeToken, "gateway": apitest.GatewayToken, "nobody": ""}
 	want := map[string]string{
-		"plane": "node", "tokens": "admin", "info": "admin user node", "openapi.yaml": "admin user node", "health": "admin user node nobody",
+		"plane": "node", "tokens": "admin", "gateway": "gateway admin", "info": "admin user node gateway", "openapi.yaml": "admin user node gateway",
+		"health": "admin user node gateway nobody",
 	}
 	for _, rt := range s.handler.routes() {
 		group := strings.Split(rt.path, "/")[2]

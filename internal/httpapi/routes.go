@@ -20,10 +20,12 @@ func (rt route) allows(r model.Role) bool { return slices.Contains(rt.roles, r) 
 // routes is the whole API. openapi.yaml has the same operations.
 func (h *Handler) routes() []route {
 	var (
-		anybody = []model.Role{model.RoleAdmin, model.RoleUser, model.RoleNode}
+		anybody = []model.Role{model.RoleAdmin, model.RoleUser, model.RoleNode, model.RoleGateway}
 		people  = []model.Role{model.RoleAdmin, model.RoleUser}
 		admins  = []model.Role{model.RoleAdmin}
 		nodes   = []model.Role{model.RoleNode}
+		// The admin too: a gateway on the server's own machine has no token.
+		gateways = []model.Role{model.RoleGateway, model.RoleAdmin}
 	)
 	return []route{
 		{"GET", "/v1/health", nil, true, h.health},
@@ -59,6 +61,16 @@ func (h *Handler) routes() []route {
 		{"POST", "/v1/tokens", admins, false, h.createToken},
 		{"GET", "/v1/tokens", admins, false, h.listTokens},
 		{"DELETE", "/v1/tokens/{ref}", admins, false, h.deleteToken},
+
+		{"GET", "/v1/ssh", people, false, h.showSSH},
+		{"GET", "/v1/ssh/keys", people, false, h.listSSHKeys},
+		{"POST", "/v1/ssh/keys", people, false, h.addSSHKey},
+		{"DELETE", "/v1/ssh/keys/{ref}", people, false, h.removeSSHKey},
+		{"POST", "/v1/ssh/certificates", people, false, h.signSSH},
+
+		{"GET", "/v1/gateway/ssh/host", gateways, false, h.sshHost},
+		{"POST", "/v1/gateway/ssh/grants", gateways, false, h.grantSSH},
+		{"POST", "/v1/gateway/ssh/enter", gateways, false, h.enterSSH},
 
 		{"POST", "/v1/plane/sync", nodes, false, h.sync},
 		{"POST", "/v1/plane/flushes", nodes, false, h.beginFlush},

@@ -35,9 +35,11 @@ func TestScenario_FitsTheDocument(t *testing.T) {
 		wantKind(t, err, errs.Conflict)
 		check(t, c.DeleteWorkspace(ctx, "lent", true))
 	})
+	t.Run("gateway", func(t *testing.T) { gateScenario(ctx, t, s.client(t, apitest.GatewayToken), s.client(t, apitest.UserToken)) })
 	s.fake.Silence("box")
 	t.Run("records", func(t *testing.T) { recordScenario(ctx, t, s.client(t, apitest.AdminToken)) })
 	t.Run("plane", func(t *testing.T) { planeScenario(ctx, t, s.client(t, apitest.NodeToken)) })
+	t.Run("ssh", func(t *testing.T) { sshScenario(ctx, t, s.client(t, apitest.UserToken)) })
 	s.raw(t, "GET", "/v1/openapi.yaml", "")
 
 	s.mu.Lock()

@@ -46,7 +46,7 @@ func newServer(t *testing.T, edit ...func(*Config)) *server {
 		t.Fatal(err)
 	}
 	cfg := Config{
-		Service: s.fake, Plane: s.fake, Clock: clock.Real{},
+		Service: s.fake, Plane: s.fake, SSH: s.fake, Clock: clock.Real{},
 		Log: slog.New(slog.NewJSONHandler(s.log, &slog.HandlerOptions{Level: slog.LevelDebug})),
 	}
 	for _, e := range edit {

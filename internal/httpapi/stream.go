@@ -183,6 +183,13 @@ func (h *Handler) connectWorkspace(x *exchange) error {
 	if err != nil {
 		return err
 	}
+	return h.phases(x, func(ctx context.Context, tell func(api.ConnectPhase) error) (api.Attachment, error) {
+		return h.cfg.Service.Connect(ctx, x.who, x.ref(), req, tell)
+	})
+}
+
+// phases streams how far connect is, and then what came of it.
+func (h *Handler) phases(x *exchange, connect func(context.Context, func(api.ConnectPhase) error) (api.Attachment, error)) error {
 	s, err := h.openStream(x)
 	if err != nil {
 		return err
@@ -190,7 +197,7 @@ func (h *Handler) connectWorkspace(x *exchange) error {
 	defer h.closeStream(s)
 	ctx, release := h.hold(x.r.Context())
 	defer release()
-	a, err := h.cfg.Service.Connect(ctx, x.who, x.ref(), req, func(p api.ConnectPhase) error {
+	a, err := connect(ctx, func(p api.ConnectPhase) error {
 		return s.send(api.StreamPhase, "", api.ConnectUpdate{Phase: &p})
 	})
 	switch {

@@ -91,7 +91,7 @@ func (d *demo) configure() error {
 	}
 	text := fmt.Sprintf(`state: %s
 api: {listen: "%s"}
-gateway: {listen: "%s"}
+gateway: {listen: "%s", ssh: "off"}
 tiers:
   - {name: build, vcpus: %d, memory: 4GiB, disk: 16GiB}
 `, d.state, addr(), addr(), max(2, runtime.NumCPU()))

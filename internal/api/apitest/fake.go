@@ -24,9 +24,10 @@ import (
 
 // The secrets of the principals that are there from the start.
 const (
-	AdminToken = "blt_admin"
-	UserToken  = "blt_user"
-	NodeToken  = "blt_node"
+	AdminToken   = "blt_admin"
+	UserToken    = "blt_user"
+	NodeToken    = "blt_node"
+	GatewayToken = "blt_gateway"
 )
 
 // Node is the id of the one node.
@@ -40,6 +41,7 @@ type Fake struct {
 	mu         sync.Mutex
 	principals map[string]model.Principal // by secret
 	tokens     []api.Token
+	sshKeys    []api.SSHKey
 	secrets    map[model.TokenID]string
 	workspaces []*workspace
 	images     []api.Image
@@ -67,8 +69,9 @@ type workspace struct {
 }
 
 var (
-	_ api.Service = (*Fake)(nil)
-	_ api.Plane   = (*Fake)(nil)
+	_ api.Service  = (*Fake)(nil)
+	_ api.Plane    = (*Fake)(nil)
+	_ api.SSHPlane = (*Fake)(nil)
 )
 
 // New returns a fake with an image "base", the tiers small and large, and one
@@ -81,6 +84,7 @@ func New() *Fake {
 	f.principals[AdminToken] = principal("root", model.RoleAdmin)
 	f.principals[UserToken] = principal("ann", model.RoleUser)
 	f.principals[NodeToken] = principal("box", model.RoleNode)
+	f.principals[GatewayToken] = principal("door", model.RoleGateway)
 	f.images = []api.Image{image("base", "debian trixie")}
 	f.nodes = []api.Node{box()}
 	return f
