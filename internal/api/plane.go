@@ -58,8 +58,10 @@ type ObservedInstance struct {
 	UnsavedBytes int64 `json:"unsaved_bytes"`
 	// Flushed is the newest DesiredInstance.Flush that has been met.
 	Flushed uint64 `json:"flushed,omitempty"`
-	// DurableAt: everything written before this time is durable. Zero: unknown.
-	DurableAt time.Time `json:"durable_at"`
+	// DurableAge: everything that was written up to so long ago is durable; in
+	// nanoseconds, 0 is unknown. No time of day, which is another one on every
+	// host.
+	DurableAge time.Duration `json:"durable_age,omitempty"`
 	// FlushError is why the last flush did not end well, "" when it did.
 	FlushError string `json:"flush_error,omitempty"`
 }

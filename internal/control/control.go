@@ -58,8 +58,8 @@ type Control struct {
 // volatile is the part of an observation that only the present needs.
 type volatile struct {
 	unsaved    int64
-	durableAt  time.Time
-	flushed    uint64 // the newest flushWish that was met
+	durableAt  time.Time // by our clock
+	flushed    uint64    // the newest flushWish that was met
 	flushError string
 }
 

@@ -173,18 +173,38 @@ func (c *Control) view(id model.NodeID) *nodeView {
 	return v
 }
 
+// durableSlack is how far the moment up to which everything is durable may vary
+// from report to report, by the time that each took to come here, and be the
+// same: whoever watches a workspace is not told of that.
+const durableSlack = time.Second
+
+func earlier(a, b time.Time) time.Time {
+	if b.Before(a) {
+		return b
+	}
+	return a
+}
+
 // observe records one observation; an instance that control does not know, or
 // knows under another epoch, is no error: the answer fences it.
 func (c *Control) observe(ctx context.Context, m ledger.Meta, view *nodeView, node model.NodeID, o api.ObservedInstance) (bool, error) {
-	v := volatile{unsaved: o.UnsavedBytes, durableAt: o.DurableAt, flushed: o.Flushed, flushError: o.FlushError}
+	v := volatile{unsaved: o.UnsavedBytes, flushed: o.Flushed, flushError: o.FlushError}
+	if o.DurableAge > 0 {
+		v.durableAt = m.Now.Add(-o.DurableAge)
+	}
 	c.mu.Lock()
-	moved := c.seen[o.ID] != v
+	old := c.seen[o.ID]
+	if v.durableAt.Sub(old.durableAt).Abs() < durableSlack {
+		v.durableAt = earlier(old.durableAt, v.durableAt)
+		old.durableAt = v.durableAt
+	}
+	moved := old != v
 	c.seen[o.ID] = v
 	last := view.observed[o.ID]
 	c.mu.Unlock()
 
 	stable := o
-	stable.UnsavedBytes, stable.DurableAt, stable.Flushed, stable.FlushError = 0, time.Time{}, 0, ""
+	stable.UnsavedBytes, stable.DurableAge, stable.Flushed, stable.FlushError = 0, 0, 0, ""
 	hash := hashOf(stable)
 	if hash == last.hash && m.Now.Sub(last.at) < recordEvery {
 		return moved, nil

@@ -56,7 +56,7 @@ func TestReal_FitsTheDocument(t *testing.T) {
 	stray := api.ObservedInstance{ID: model.InstanceID(model.NewID()), Epoch: 1, State: model.StateRunning}
 	see := func(state model.InstanceState, cause model.Cause) api.SyncResponse {
 		sync.Observed = []api.ObservedInstance{{
-			ID: in.ID, Epoch: in.Epoch, State: state, Cause: cause, UnsavedBytes: 4096, DurableAt: clock.Real{}.Now(),
+			ID: in.ID, Epoch: in.Epoch, State: state, Cause: cause, UnsavedBytes: 4096, DurableAge: time.Second,
 			Phases: []model.Phase{{Name: "accepted", At: clock.Real{}.Now()}},
 		}, stray}
 		return must[api.SyncResponse](t)(node.Sync(ctx, sync))

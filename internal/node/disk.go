@@ -54,6 +54,9 @@ type record struct {
 	// Cold says why the guest is not started from the memory of its snapshot,
 	// "" as long as it may be.
 	Cold string `json:"cold,omitempty"`
+	// Aside is the name under which the overlay is kept when the instance is
+	// fenced, chosen once so that a repetition finds what it has moved.
+	Aside string `json:"aside,omitempty"`
 	// Lost counts volume processes that died under this instance.
 	Lost int `json:"lost,omitempty"`
 }
@@ -139,6 +142,9 @@ func loadRecords(dir string, log *slog.Logger) ([]record, error) {
 		var r record
 		path := filepath.Join(dir, e.Name(), recordFile)
 		found, err := loadJSON(path, &r)
+		if err == nil && !found && os.Remove(filepath.Dir(path)) == nil {
+			continue // empty: the record is the last that a removal takes away
+		}
 		if err != nil || !found || string(r.Desired.ID) != e.Name() {
 			log.Error("instance directory without a readable record, left alone", "dir", filepath.Dir(path), "err", err)
 			continue

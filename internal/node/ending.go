@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/billethq/billet/internal/api"
+	"github.com/billethq/billet/internal/clock"
 	"github.com/billethq/billet/internal/driver"
 	"github.com/billethq/billet/internal/errs"
 	"github.com/billethq/billet/internal/failpoint"
@@ -18,7 +19,7 @@ import (
 // (storage.md, flush). It may be repeated from any point, by another process
 // too. errs.Stale: the instance has been overtaken.
 func (s *supervisor) save(ctx context.Context) error {
-	began := s.node.cfg.Clock.Now()
+	began := clock.Start()
 	clean, err := s.vol.Seal(ctx)
 	if err != nil {
 		return err
@@ -235,26 +236,52 @@ func (s *supervisor) overtaken(ctx context.Context, err error) error {
 
 // fence ends the guest and keeps its overlay aside, for a person to look at.
 func (s *supervisor) fence(ctx context.Context) error {
-	aside := filepath.Join(s.node.cfg.Dir, "aside", string(s.id))
-	exit := driver.Exit{Cause: model.CauseFenced, Detail: "overtaken by a higher epoch; its overlay is in " + aside}
 	if err := os.MkdirAll(s.dir, 0o700); err != nil {
 		return errs.Wrap(errs.Internal, err, "create the instance's directory")
 	}
 	// Kept first: a node that dies now must not run the instance again, on an
 	// empty overlay, because the refusal died with it.
-	err := s.update(func() { s.state, s.rec.Cause, s.rec.Detail = model.StateStopping, exit.Cause, exit.Detail })
+	err := s.update(func() {
+		s.state, s.rec.Cause, s.rec.Detail = model.StateStopping, model.CauseFenced, detailFenced
+		if s.rec.Aside == "" {
+			s.rec.Aside = filepath.Base(freeName(s.asidePath(string(s.id))))
+		}
+	})
 	if err != nil {
-		s.log.Warn("cause not kept", "cause", exit.Cause, "err", err)
+		s.log.Warn("cause not kept", "cause", model.CauseFenced, "err", err)
 	}
 	if err := s.drop(ctx); err != nil {
 		return err
 	}
+	kept, err := s.keepAside()
+	if err != nil {
+		return err
+	}
+	return s.end(driver.Exit{Cause: model.CauseFenced, Detail: detailFenced + "; " + kept})
+}
+
+// detailFenced begins what is said of a fenced instance.
+const detailFenced = "overtaken by a higher epoch"
+
+func (s *supervisor) asidePath(name string) string {
+	return filepath.Join(s.node.cfg.Dir, "aside", name)
+}
+
+// keepAside moves the overlay, which an earlier try may have done, and says
+// where it lies.
+func (s *supervisor) keepAside() (where string, err error) {
+	s.mu.Lock()
+	aside := s.asidePath(s.rec.Aside)
+	s.mu.Unlock()
 	if s.node.cfg.Volumes.Exists(s.volumeDir()) {
-		if err := os.Rename(s.volumeDir(), freeName(aside)); err != nil {
-			return errs.Wrap(errs.Internal, err, "keep the overlay aside")
+		if err := os.Rename(s.volumeDir(), aside); err != nil {
+			return "", errs.Wrap(errs.Internal, err, "keep the overlay aside")
 		}
 	}
-	return s.end(exit)
+	if _, err := os.Lstat(aside); err != nil {
+		return "it had no overlay", nil
+	}
+	return "its overlay is in " + aside, nil
 }
 
 // freeName is path, or path with a number where something is kept already:
@@ -308,7 +335,7 @@ func (s *supervisor) destroy(ctx context.Context) error {
 		return err
 	}
 	// The record last: without it nobody would remove the rest.
-	for _, dir := range []string{s.volumeDir(), s.memoryDir(), s.sideDir(), s.ref().Dir, s.dir} {
+	for _, dir := range []string{s.volumeDir(), s.memoryDir(), s.sideDir(), s.ref().Dir, s.guestBinary(), s.dir} {
 		if err := os.RemoveAll(dir); err != nil {
 			return errs.Wrap(errs.Internal, err, "remove the instance's directory")
 		}

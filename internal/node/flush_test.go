@@ -1,12 +1,14 @@
 package node
 
 import (
+	"slices"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/billethq/billet/internal/api"
+	"github.com/billethq/billet/internal/driver"
 	"github.com/billethq/billet/internal/errs"
 	"github.com/billethq/billet/internal/model"
 )
@@ -189,6 +191,132 @@ func TestFlush_CommitsRefused(t *testing.T) {
 	})
 	w.change(func() { refused = false })
 	w.awaitDurable(id)
+}
+
+// The clocks of two hosts differ, and a flush that is asked for is made all the
+// same: nobody compares them.
+func TestFlush_AskedByAnotherClock(t *testing.T) {
+	for name, skew := range map[string]time.Duration{"an hour ahead": time.Hour, "an hour behind": -time.Hour} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			w.skew = skew
+			id := w.create()
+			w.start()
+			w.awaitState(id, model.StateRunning)
+			for _, text := range []string{"a", "b"} {
+				w.write(id, text)
+				w.askFlush(id)
+				w.awaitDurable(id)
+			}
+			if got := w.saved(id); !cmp.Equal(got, []string{"a", "b"}) {
+				t.Errorf("saved %q", got)
+			}
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			if o, _ := w.observed(id); o.DurableAge <= 0 || o.DurableAge > patience {
+				t.Errorf("durable as of %s ago, want a moment", o.DurableAge)
+			}
+		})
+	}
+}
+
+// stuck has every upload of the node hang, waits for one, and returns what lets
+// them go on.
+func (w *world) stuck(id model.InstanceID) (free func()) {
+	w.t.Helper()
+	reached, open := make(chan struct{}), make(chan struct{})
+	first := true
+	w.change(func() {
+		w.stall = func() <-chan struct{} {
+			if first {
+				first = false
+				close(reached)
+			}
+			return open
+		}
+	})
+	w.askFlush(id)
+	select {
+	case <-reached:
+	case <-time.After(patience):
+		w.t.Fatal("no flush uploads")
+	}
+	return func() { close(open) }
+}
+
+// While a flush is stuck in the store, the node hears everything else, and does
+// at once what does not need the volume.
+func TestFlush_StuckHoldsUpNothing(t *testing.T) {
+	for name, tc := range map[string]struct {
+		do    func(w *world, id model.InstanceID)
+		cause model.Cause
+	}{
+		"stop": {func(w *world, id model.InstanceID) { w.want(id, model.InstanceStop) }, model.CauseStopped},
+		"exit": {func(w *world, id model.InstanceID) {
+			w.exitGuest(id, driver.Exit{Cause: model.CauseOutOfMemory})
+		}, model.CauseOutOfMemory},
+		"exit on the way to sleep": {func(w *world, id model.InstanceID) {
+			w.want(id, model.InstanceHibernate)
+			w.await("the node has taken that", func() bool {
+				return w.plane.requests[len(w.plane.requests)-1].Have == w.plane.generation
+			})
+			w.exitGuest(id, driver.Exit{Cause: model.CauseOutOfMemory})
+		}, model.CauseOutOfMemory},
+		"full": {func(w *world, id model.InstanceID) { w.fault(id, Fault{Kind: FaultDiskFull}) }, model.CauseDiskFull},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w, _, id := running(t)
+			free := w.stuck(id)
+			tc.do(w, id)
+			w.await("it is acted on while the flush hangs", func() bool {
+				o, _ := w.observed(id)
+				return !w.guest(id).running && slices.Contains(w.calls, "Delete") && o.State == model.StateStopping
+			})
+			free()
+			if cause := w.awaitEnded(id); cause != tc.cause {
+				t.Errorf("cause %q, want %q", cause, tc.cause)
+			}
+			if got := w.saved(id); !cmp.Equal(got, []string{"a"}) {
+				t.Errorf("saved %q", got)
+			}
+		})
+	}
+}
+
+// Whoever needs the volume alone and saves nothing ends a flush that hangs: it
+// is never let go on here.
+func TestFlush_StuckIsGivenUp(t *testing.T) {
+	for name, tc := range map[string]struct {
+		do   func(w *world, id model.InstanceID)
+		then func(w *world, id model.InstanceID) bool
+	}{
+		"destroy": {
+			func(w *world, id model.InstanceID) { w.want(id, model.InstanceDestroy) },
+			func(w *world, id model.InstanceID) bool { return !w.plane.instances[id].live },
+		},
+		"fence": {
+			func(w *world, id model.InstanceID) { w.want(id, model.InstanceFence) },
+			func(w *world, id model.InstanceID) bool { return w.plane.instances[id].cause == model.CauseFenced },
+		},
+		"the volume process dies": {
+			(*world).killVolume,
+			func(w *world, id model.InstanceID) bool { return w.guest(id).running && w.guest(id).starts == 2 },
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w, l, id := running(t)
+			w.stuck(id)
+			tc.do(w, id)
+			w.await(name+" is done", func() bool { return tc.then(w, id) })
+			if got := w.saved(id); len(got) != 0 {
+				t.Errorf("saved %q", got)
+			}
+			l.stop() // waits for every goroutine
+		})
+	}
 }
 
 // A disk that says it is never clean is not flushed without end.

@@ -50,9 +50,10 @@ func (s *supervisor) hibernate(ctx context.Context) error {
 	if err != nil || !up {
 		return err
 	}
-	w := s.startWaiting(ctx)
-	s.awaitFlush(ctx)
-	over, err := s.beside(ctx, w, s.saveAsleep)
+	over, err := s.beside(ctx, s.startWaiting(ctx), func(ctx context.Context) error {
+		s.awaitFlush(ctx)
+		return s.saveAsleep(ctx)
+	})
 	switch {
 	case errs.Is(err, errs.Stale):
 		return s.overtaken(ctx, err)

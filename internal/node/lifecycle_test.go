@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -128,8 +129,8 @@ func TestFence_KeepsTheOverlayAside(t *testing.T) {
 			}
 			w.awaitGone(id)
 			found, _ := filepath.Glob(filepath.Join(w.dir, "aside", string(id)+"*", "overlay"))
-			if len(found) != 1 {
-				t.Errorf("aside: %q", found)
+			if len(found) != 1 || !strings.HasSuffix(w.detail(id), "its overlay is in "+filepath.Dir(found[0])) {
+				t.Errorf("aside: %q, and the detail is %q", found, w.detail(id))
 			}
 			if got := w.saved(id); len(got) != 0 {
 				t.Errorf("a fenced instance saved %q", got)
@@ -170,6 +171,20 @@ func (w *world) awaitCause(id model.InstanceID) (cause model.Cause) {
 		return i >= 0
 	})
 	return cause
+}
+
+// detail is what the newest report of an instance that has one says of it.
+func (w *world) detail(id model.InstanceID) (said string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, r := range w.plane.requests {
+		for _, o := range r.Observed {
+			if o.ID == id && o.Detail != "" {
+				said = o.Detail
+			}
+		}
+	}
+	return said
 }
 
 // A start that takes long does not keep a stop from being heard afterwards.

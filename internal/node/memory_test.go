@@ -9,8 +9,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/billethq/billet/internal/driver"
 	"github.com/billethq/billet/internal/errs"
 	"github.com/billethq/billet/internal/model"

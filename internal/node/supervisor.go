@@ -16,22 +16,6 @@ import (
 	"github.com/billethq/billet/internal/model"
 )
 
-// The phases of an instance's way up, in order.
-const (
-	phaseAccepted = "accepted"
-	phaseVolume   = "volume"
-	phaseMemory   = "memory"
-	phaseGuest    = "guest"
-	phaseAttached = "attached"
-	phaseLost     = "volume_lost"
-	phaseEnded    = "guest_ended"
-	phaseSaved    = "saved"
-)
-
-// maxPhases bounds what is kept and reported of one instance: a way up has
-// five phases, and a volume may be lost a few times.
-const maxPhases = 40
-
 // Back-off of a step that is tried until it works.
 const (
 	retryMin = 200 * time.Millisecond
@@ -60,14 +44,17 @@ type supervisor struct {
 	flushes   *time.Timer   // while the guest is watched: the next flush
 	flushWait time.Duration // back-off of a flush that failed
 
+	keeping sync.Mutex // held while the record is written
+
 	mu       sync.Mutex
+	shown    *api.ObservedInstance // what is reported while the record is written
 	rec      record
 	state    model.InstanceState
 	released bool // control knows that it has ended: it may be removed
 	status   VolumeStatus
-	saved    time.Time // everything written before is durable
-	served   uint64    // the newest wish for a flush that was met
-	trouble  string    // why the newest flush or step failed
+	saved    *clock.Stopwatch // runs since everything written before is durable; nil: unknown
+	served   uint64           // the newest wish for a flush that was met
+	trouble  string           // why the newest flush or step failed
 	link     *agentlink.Link
 }
 
@@ -119,59 +106,6 @@ func (s *supervisor) desired() api.DesiredInstance {
 
 func (s *supervisor) epoch() model.Epoch { return s.desired().Epoch }
 
-// observed is what the node reports of this instance.
-func (s *supervisor) observed() api.ObservedInstance {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return api.ObservedInstance{
-		ID: s.rec.Desired.ID, Epoch: s.rec.Desired.Epoch, State: s.state, Cause: s.rec.Cause, Detail: s.rec.Detail,
-		Phases: append([]model.Phase(nil), s.rec.Phases...), Base: s.status.Root, UnsavedBytes: s.status.UnsavedBytes,
-		DurableAt: s.saved, Flushed: s.served, FlushError: s.trouble,
-	}
-}
-
-// update changes what is published, keeps the record for good, and has it
-// reported.
-func (s *supervisor) update(fn func()) error { return s.keep(saveJSON, fn) }
-
-// note does the same for what only has to survive the node.
-func (s *supervisor) note(fn func()) error { return s.keep(noteJSON, fn) }
-
-func (s *supervisor) keep(save func(string, any) error, fn func()) error {
-	s.mu.Lock()
-	fn()
-	r := s.rec
-	s.mu.Unlock()
-	defer s.node.poke() // kept before it is told, where the disk allows it
-	return save(filepath.Join(s.dir, recordFile), r)
-}
-
-// publish changes what is reported and not kept.
-func (s *supervisor) publish(fn func()) {
-	s.mu.Lock()
-	fn()
-	s.mu.Unlock()
-	s.node.poke()
-}
-
-// reach notes a phase and the state that comes with it.
-func (s *supervisor) reach(name string, st model.InstanceState) { s.reachWith(name, "", st) }
-
-// reachWith is reach with what is worth knowing of the phase.
-func (s *supervisor) reachWith(name, detail string, st model.InstanceState) {
-	now := s.node.cfg.Clock.Now()
-	err := s.note(func() {
-		s.state = st
-		s.rec.Phases = append(s.rec.Phases, model.Phase{Name: name, At: now, Detail: detail})
-		if extra := len(s.rec.Phases) - maxPhases; extra > 0 {
-			s.rec.Phases = s.rec.Phases[extra:]
-		}
-	})
-	if err != nil {
-		s.log.Warn("phase not kept", "phase", name, "err", err)
-	}
-}
-
 func (s *supervisor) ref() driver.Ref {
 	return driver.Ref{ID: s.id, Dir: filepath.Join(s.dir, "driver")}
 }
@@ -202,27 +136,6 @@ func (s *supervisor) prepare() error {
 	}
 	s.reach(phaseAccepted, model.StateStarting)
 	return nil
-}
-
-func (s *supervisor) observedPhase(name string) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, p := range s.rec.Phases {
-		if p.Name == name {
-			return true
-		}
-	}
-	return false
-}
-
-// lastPhase is the newest phase, "" before the first.
-func (s *supervisor) lastPhase() string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if n := len(s.rec.Phases); n > 0 {
-		return s.rec.Phases[n-1].Name
-	}
-	return ""
 }
 
 // run acts until the instance is removed or ctx ends. Each round reads what is

@@ -43,6 +43,7 @@ type world struct {
 	log        io.Writer
 	images     ImageBuilder
 	attach     time.Duration
+	skew       time.Duration // of the node's clock
 	running    sync.WaitGroup
 }
 
@@ -243,7 +244,7 @@ func (w *world) tryStart() (*life, error) {
 	}
 	n, err := New(Config{
 		Dir: dir, Name: "n1", Version: "test", Plane: planeView{l}, Driver: driverView{l}, Volumes: volumesView{l},
-		Images: w.images, GuestBinary: agent, Clock: clock.Real{}, Log: slog.New(slog.NewTextHandler(out, nil)),
+		Images: w.images, GuestBinary: agent, Clock: skewed(w.skew), Log: slog.New(slog.NewTextHandler(out, nil)),
 	})
 	if err != nil {
 		cancel()
@@ -260,6 +261,11 @@ func (w *world) tryStart() (*life, error) {
 	w.t.Cleanup(l.stop)
 	return l, nil
 }
+
+// skewed is the clock of a host that is so far ahead of the others.
+type skewed time.Duration
+
+func (s skewed) Now() time.Time { return clock.Real{}.Now().Add(time.Duration(s)) }
 
 // stop ends the life as SIGTERM does, and waits for Run.
 func (l *life) stop() {
