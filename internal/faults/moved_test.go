@@ -21,9 +21,25 @@ import (
 // more room, which is where the workspace goes next.
 func twoNodes(t *testing.T) (w *world, b *role) {
 	t.Helper()
+	return twoNodesThrough(t, nil)
+}
+
+// twoNodesThrough has a relay between n and the server.
+func twoNodesThrough(t *testing.T, r *relay) (w *world, b *role) {
+	t.Helper()
 	w = deploy(t, options{
-		server: func(cfg *config.Config) { cfg.FlushEvery = 200 * time.Millisecond },
-		node:   func(cfg *config.Config) { cfg.Node.Capacity.Memory = 1 << 30 },
+		server: func(cfg *config.Config) {
+			cfg.FlushEvery = 200 * time.Millisecond
+			if r != nil {
+				r.socket = cfg.Socket()
+			}
+		},
+		node: func(cfg *config.Config) {
+			cfg.Node.Capacity.Memory = 1 << 30
+			if r != nil {
+				cfg.Node.Server = r.URL
+			}
+		},
 	})
 	w.create("one")
 	w.write("one", "a")
@@ -91,7 +107,7 @@ func (w *world) fenced(n *role, instance string) {
 
 // TestMoved_StaleFlush: a node stands right before the commit of a flush, and
 // is then stopped in its tracks while its workspace starts elsewhere. When it
-// goes on its commit is refused, and the head stays the other's.
+// goes on it commits nothing, and the head stays the other's.
 // invariant 3
 func TestMoved_StaleFlush(t *testing.T) {
 	t.Parallel()
@@ -110,17 +126,67 @@ func TestMoved_StaleFlush(t *testing.T) {
 	w.disarm(failpoint.FlushUncommitted)
 	w.node.signal(syscall.SIGCONT)
 	w.fenced(w.node, stale)
-	if said := w.node.said(); !strings.Contains(said, "overtaken") {
-		t.Error("the stale node's commit was not refused")
-	}
-	snaps, err := w.client.Snapshots(t.Context(), "one")
+	// Its commit was refused, or it heard first that it is fenced and gave the
+	// flush up: the test below has only the refusal.
+	w.committedUnder("one", before)
+	w.holds("one")
+	w.close()
+}
+
+// committedUnder wants the head to be that of before, or a later one of its
+// epoch: nothing of an older epoch came after it.
+func (w *world) committedUnder(name string, before api.Workspace) {
+	w.t.Helper()
+	snaps, err := w.client.Snapshots(w.t.Context(), name)
 	if err != nil {
-		t.Fatal(err)
+		w.t.Fatal(err)
 	}
-	ws := w.untilSaved("one")
-	if i := slices.IndexFunc(snaps, func(s api.Snapshot) bool { return s.Root == before.Head }); ws.Epoch != before.Epoch || i < 0 || snaps[0].Epoch != before.Epoch {
-		t.Errorf("after the stale node came back: %+v, head %s of epoch %d; want the head of epoch %d or its successor", snaps, ws.Head, ws.Epoch, before.Epoch)
+	ws := w.untilSaved(name)
+	i := slices.IndexFunc(snaps, func(s api.Snapshot) bool { return s.Root == before.Head })
+	if ws.Epoch != before.Epoch || i < 0 || slices.ContainsFunc(snaps[:i+1], func(s api.Snapshot) bool { return s.Epoch != before.Epoch }) {
+		w.t.Errorf("after the stale commit: %+v, head %s of epoch %d; want the head of epoch %d or its successor", snaps, ws.Head, ws.Epoch, before.Epoch)
 	}
+}
+
+// TestMoved_TwoNodesToldToRun: two nodes are told to run one workspace at the
+// same time, under epochs n and n+1, and both do. Each has a flush that the
+// ledger had allowed: one commits, the other is refused and set aside, although
+// its node is told to run it still.
+// invariants 3, 4
+func TestMoved_TwoNodesToldToRun(t *testing.T) {
+	t.Parallel()
+	r := newRelay(t)
+	w, b := twoNodesThrough(t, r)
+	stale := filepath.Base(w.instanceDir(w.node, "one"))
+	w.arm(failpoint.FlushUncommitted)
+	w.sh("one", "echo late > /root/late && sync")
+	w.hit(failpoint.FlushUncommitted)
+	r.stick(true)
+
+	w.takeOver("one", b)
+	w.holds("one")
+	w.write("one", "b")
+	before := w.untilSaved("one")
+	runs := func() bool {
+		return slices.ContainsFunc(sandboxes(w.scope.Dir), func(s sandbox) bool { return s.instance == stale && alive(s.pid) })
+	}
+	if !runs() || r.given() == 0 {
+		t.Fatalf("the guest of the older epoch runs: %t, it was told to %d times; want both at once", runs(), r.given())
+	}
+
+	w.disarm(failpoint.FlushUncommitted)
+	await(t, "the guest of the older epoch ends", func() error {
+		if runs() {
+			return errNotYet
+		}
+		return nil
+	})
+	if said := w.node.said(); !strings.Contains(said, "overtaken") {
+		t.Error("the older epoch's commit was not refused")
+	}
+	r.stick(false)
+	w.fenced(w.node, stale)
+	w.committedUnder("one", before)
 	w.holds("one")
 	w.close()
 }
