@@ -123,11 +123,15 @@ func stored(ctx context.Context, l ledger.Ledger) (bool, error) {
 	return len(images)+len(workspaces) > 0, err
 }
 
+// localName is the name of the principal that has no token and never loses its
+// role.
+const localName = "local"
+
 // Local is the principal of whoever may open the deployment's Unix socket.
 func (c *Control) Local(ctx context.Context) (model.Principal, error) {
 	return c.cfg.Ledger.EnsurePrincipal(ctx, c.meta(""), model.Principal{
 		ID: model.PrincipalID(model.NewID()), Tenant: model.DefaultTenant, Region: model.DefaultRegion,
-		Name: "local", Class: model.ClassHuman, Role: model.RoleAdmin, Created: c.cfg.Clock.Now(),
+		Name: localName, Class: model.ClassHuman, Role: model.RoleAdmin, Created: c.cfg.Clock.Now(),
 	})
 }
 

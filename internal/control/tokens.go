@@ -30,10 +30,6 @@ func (c *Control) CreateToken(ctx context.Context, who model.Principal, req api.
 	if err != nil {
 		return api.CreatedToken{}, err
 	}
-	p, err = c.cfg.Ledger.EnsurePrincipal(ctx, m, p)
-	if err != nil {
-		return api.CreatedToken{}, err
-	}
 	var raw [20]byte
 	_, _ = rand.Read(raw[:])
 	secret := tokenPrefix + strings.ToLower(base32.StdEncoding.EncodeToString(raw[:]))
@@ -41,10 +37,10 @@ func (c *Control) CreateToken(ctx context.Context, who model.Principal, req api.
 		secret = e2bPrefix + hex.EncodeToString(raw[:])
 	}
 	t := model.Token{
-		ID: model.TokenID(model.NewID()), Tenant: p.Tenant, Region: p.Region, Principal: p.ID, Name: req.Name,
+		ID: model.TokenID(model.NewID()), Name: req.Name,
 		Hash: sha256.Sum256([]byte(secret)), Created: m.Now, Expires: expires,
 	}
-	if err := c.cfg.Ledger.CreateToken(ctx, m, t); err != nil {
+	if p, err = c.cfg.Ledger.CreateToken(ctx, m, p, t); err != nil {
 		return api.CreatedToken{}, err
 	}
 	return api.CreatedToken{Token: tokenView(t, p), Secret: secret}, nil
@@ -66,6 +62,9 @@ func (c *Control) tokenRequest(who model.Principal, now time.Time, req api.Creat
 	}
 	if err := model.CheckName("token", req.Name); err != nil {
 		return p, time.Time{}, err
+	}
+	if req.Name == localName {
+		return p, time.Time{}, errs.New(errs.Invalid, "%s is whoever may open the deployment's Unix socket, and needs no token", req.Name).WithHint("choose another name")
 	}
 	if !slices.Contains([]model.Class{model.ClassHuman, model.ClassAgent, model.ClassCI}, p.Class) {
 		return p, time.Time{}, errs.New(errs.Invalid, "class %q is not one of human, agent, ci", p.Class).WithHint("leave --class away for human")

@@ -6,6 +6,7 @@ package ledger
 const (
 	EventDeploymentCreated = "deployment.created"
 	EventPrincipalCreated  = "principal.created"
+	EventPrincipalRemoved  = "principal.removed" // with its last token
 	EventTokenCreated      = "token.created"
 	EventTokenDeleted      = "token.deleted"
 	EventSSHKeyAdded       = "ssh_key.added"

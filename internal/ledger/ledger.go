@@ -64,10 +64,14 @@ type Ledger interface {
 	// SSHKey finds by fingerprint; errs.Unauthenticated when nobody has it.
 	SSHKey(ctx context.Context, fingerprint string) (SSHKeyRecord, error)
 	RemoveSSHKey(ctx context.Context, m Meta, tenant model.TenantID, id model.SSHKeyID) error
-	// CreateToken: token names are unique in the deployment; the principal is
-	// of the token's tenant. DeleteToken takes a name or an id.
-	CreateToken(ctx context.Context, m Meta, t model.Token) error
+	// CreateToken makes a token of the principal of p's name, and that as
+	// EnsurePrincipal does, in one transaction: none is left without the token
+	// that was refused. Token names are unique in the deployment.
+	CreateToken(ctx context.Context, m Meta, p model.Principal, t model.Token) (model.Principal, error)
 	Tokens(ctx context.Context, tenant model.TenantID) ([]TokenRecord, error)
+	// DeleteToken takes a name or an id. A principal goes with its last token, and
+	// its keys with it: whoever gets a token of that name later is somebody else,
+	// of whatever class and role, and owns nothing of it.
 	DeleteToken(ctx context.Context, m Meta, tenant model.TenantID, ref string) error
 	// TokenByHash finds an unexpired token and its principal, and notes its
 	// use, at most once an hour and without an event; what keeps that from

@@ -107,7 +107,7 @@ func testTimes(f *fixture) {
 	} {
 		k := f.newToken(fmt.Sprint("k", i), p)
 		k.Expires = at
-		f.do(f.l.CreateToken(f.ctx, f.m, k))
+		f.do(drop(f.l.CreateToken(f.ctx, f.m, p, k)))
 		for _, rec := range must[[]ledger.TokenRecord](f)(f.l.Tokens(f.ctx, mine)) {
 			if got := rec.Token.Expires; rec.Token.ID == k.ID && (!got.Equal(kept(at)) || got.Location() != time.UTC || got.IsZero() != at.IsZero()) {
 				f.Errorf("time %s came back as %s, want %s", at, got, kept(at))
@@ -137,7 +137,7 @@ func testCancelled(f *fixture) {
 func testRestart(f *fixture) {
 	d := must[ledger.Deployment](f)(f.l.EnsureDeployment(f.ctx, f.m, "dep"))
 	p := must[model.Principal](f)(f.l.EnsurePrincipal(f.ctx, f.m, f.newPrincipal("ada")))
-	f.do(f.l.CreateToken(f.ctx, f.m, f.newToken("k", p)))
+	f.do(drop(f.l.CreateToken(f.ctx, f.m, p, f.newToken("k", p))))
 	f.do(drop(f.l.CommitGeneration(f.ctx, f.m, model.Image{ID: id[model.ImageID]("img"), Tenant: mine, Name: "base"}, f.newGeneration("g"))))
 	w, in := f.running("one")
 	it := must[model.FlushIntent](f)(f.l.BeginFlush(f.ctx, f.m, f.newIntent("it", in, w.Head)))

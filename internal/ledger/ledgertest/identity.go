@@ -72,32 +72,60 @@ func testTokens(f *fixture) {
 	p := must[model.Principal](f)(f.l.EnsurePrincipal(f.ctx, f.m, f.newPrincipal("ada")))
 	b, a := f.newToken("b", p), f.newToken("a", p)
 	b.Expires = start.Add(time.Hour)
-	f.writes(func() error { return f.l.CreateToken(f.ctx, f.m, b) }, ledger.EventTokenCreated)
-	f.do(f.l.CreateToken(f.ctx, f.m, a))
+	f.writes(func() error { return drop(f.l.CreateToken(f.ctx, f.m, p, b)) }, ledger.EventTokenCreated)
+	f.do(drop(f.l.CreateToken(f.ctx, f.m, p, a)))
 	a.Created, b.Created, b.Expires = f.now(), f.now(), kept(b.Expires)
 	f.same("tokens by name", must[[]ledger.TokenRecord](f)(f.l.Tokens(f.ctx, mine)), []ledger.TokenRecord{{Token: a, Principal: p}, {Token: b, Principal: p}})
 
-	refuse := func(kind errs.Kind, change func(*model.Token)) {
-		c := f.newToken("c", p)
-		change(&c)
-		f.refused(kind, func() error { return f.l.CreateToken(f.ctx, f.m, c) })
+	refuse := func(change func(*model.Principal, *model.Token)) {
+		f.Helper()
+		p, c := f.newPrincipal("new"), f.newToken("c", p)
+		change(&p, &c)
+		f.refused(errs.Conflict, func() error { return drop(f.l.CreateToken(f.ctx, f.m, p, c)) }) // nor is the principal made
 	}
-	refuse(errs.Conflict, func(c *model.Token) { c.Name = "a" })
-	refuse(errs.Conflict, func(c *model.Token) { c.Hash = a.Hash })
-	refuse(errs.Conflict, func(c *model.Token) { c.ID = a.ID })
-	refuse(errs.NotFound, func(c *model.Token) { c.Principal = id[model.PrincipalID]("nobody") })
+	refuse(func(_ *model.Principal, c *model.Token) { c.Name = "a" })
+	refuse(func(_ *model.Principal, c *model.Token) { c.Hash = a.Hash })
+	refuse(func(_ *model.Principal, c *model.Token) { c.ID = a.ID })
+	refuse(func(p *model.Principal, _ *model.Token) { p.Name, p.Role = "ada", model.RoleAdmin })
 
 	f.writes(func() error { return f.l.DeleteToken(f.ctx, f.m, mine, "a") }, ledger.EventTokenDeleted)
-	f.writes(func() error { return f.l.DeleteToken(f.ctx, f.m, mine, string(b.ID)) }, ledger.EventTokenDeleted)
+	f.writes(func() error { return f.l.DeleteToken(f.ctx, f.m, mine, string(b.ID)) }, ledger.EventTokenDeleted, ledger.EventPrincipalRemoved)
 	f.refused(errs.NotFound, func() error { return f.l.DeleteToken(f.ctx, f.m, mine, "a") })
 	f.same("tokens left", len(must[[]ledger.TokenRecord](f)(f.l.Tokens(f.ctx, mine))), 0)
+}
+
+// testLastToken wants the name of a principal to be free with its last token, and
+// nothing of the former one to speak for the next.
+func testLastToken(f *fixture) {
+	p := f.newPrincipal("ada")
+	p = must[model.Principal](f)(f.l.CreateToken(f.ctx, f.m, p, f.newToken("one", p)))
+	f.do(drop(f.l.CreateToken(f.ctx, f.m, p, f.newToken("two", p))))
+	key := f.newSSHKey("desk", p)
+	f.do(f.l.AddSSHKey(f.ctx, f.m, key))
+	f.writes(func() error { return f.l.DeleteToken(f.ctx, f.m, mine, "one") }, ledger.EventTokenDeleted)
+	f.same("principal of the other token", must[model.Principal](f)(f.l.Principal(f.ctx, p.ID)), p)
+	f.writes(func() error { return f.l.DeleteToken(f.ctx, f.m, mine, "two") },
+		ledger.EventTokenDeleted, ledger.EventSSHKeyRemoved, ledger.EventPrincipalRemoved)
+	f.refused(errs.NotFound, func() error { return drop(f.l.Principal(f.ctx, p.ID)) })
+	f.refused(errs.Unauthenticated, func() error { return drop(f.l.SSHKey(f.ctx, key.Fingerprint)) })
+
+	next := f.newPrincipal("ada")
+	next.ID, next.Class, next.Role = id[model.PrincipalID]("next"), model.ClassCI, model.RoleAdmin
+	f.writes(func() (err error) {
+		got, err := f.l.CreateToken(f.ctx, f.m, next, f.newToken("one", next))
+		next.Created = f.now()
+		f.same("the next of that name", got, next)
+		return err
+	}, ledger.EventPrincipalCreated, ledger.EventTokenCreated)
+	rec := must[ledger.TokenRecord](f)(f.l.TokenByHash(f.ctx, f.m, f.newToken("one", next).Hash))
+	f.same("principal of its token", rec.Principal, next)
 }
 
 func testTokenByHash(f *fixture) {
 	p := must[model.Principal](f)(f.l.EnsurePrincipal(f.ctx, f.m, f.newPrincipal("ada")))
 	k := f.newToken("k", p)
 	k.Expires = start.Add(24 * time.Hour)
-	f.do(f.l.CreateToken(f.ctx, f.m, k))
+	f.do(drop(f.l.CreateToken(f.ctx, f.m, p, k)))
 	find := func() ledger.TokenRecord {
 		var rec ledger.TokenRecord
 		f.writes(func() (err error) { // no event

@@ -26,6 +26,7 @@ func Run(t *testing.T, fresh Fresh) {
 		"Deployment":              testDeployment,
 		"Principals":              testPrincipals,
 		"Tokens":                  testTokens,
+		"Tokens_Last":             testLastToken,
 		"TokenByHash":             testTokenByHash,
 		"SSHKeys":                 testSSHKeys,
 		"Nodes":                   testNodes,

@@ -39,9 +39,8 @@ func (f *fixture) foreign(word string) (o foreign) {
 	f.Helper()
 	p := f.newPrincipal(word)
 	p.Tenant = theirs
-	o.word, o.principal = word, must[model.Principal](f)(f.l.EnsurePrincipal(f.ctx, f.m, p))
-	o.token = f.newToken(word, o.principal)
-	f.do(f.l.CreateToken(f.ctx, f.m, o.token))
+	o.word, o.token = word, f.newToken(word, p)
+	o.principal = must[model.Principal](f)(f.l.CreateToken(f.ctx, f.m, p, o.token))
 	o.key = f.newSSHKey(word, o.principal)
 	f.do(f.l.AddSSHKey(f.ctx, f.m, o.key))
 	g := f.newGeneration(word)
@@ -126,10 +125,10 @@ func foreignCalls() map[string]foreignCall {
 			p.ID, p.Tenant = id[model.PrincipalID](o.word+"x"), t
 			return drop(f.l.EnsurePrincipal(f.ctx, f.m, p))
 		}},
-		"CreateToken": {want: errs.NotFound, call: func(f fx, t tenant, o foreign) error {
-			k := f.newToken(o.word+"x", o.principal)
-			k.Tenant = t
-			return f.l.CreateToken(f.ctx, f.m, k)
+		"CreateToken": {want: errs.Conflict, call: func(f fx, t tenant, o foreign) error {
+			p := o.principal
+			p.Tenant = t
+			return drop(f.l.CreateToken(f.ctx, f.m, p, f.newToken(o.word+"x", p)))
 		}},
 		"Tokens":         {call: func(f fx, t tenant, _ foreign) error { return some(f.l.Tokens(f.ctx, t)) }},
 		"DeleteToken":    {want: errs.NotFound, call: func(f fx, t tenant, o foreign) error { return f.l.DeleteToken(f.ctx, f.m, t, o.token.Name) }},

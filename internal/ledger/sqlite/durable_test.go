@@ -206,11 +206,7 @@ func TestTokenByHash_LedgerCannotBeWritten(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "ledger.db")
 	l := open(t, path)
 	m := ledger.Meta{Now: time.Unix(1, 0)}
-	p, err := l.EnsurePrincipal(t.Context(), m, model.Principal{ID: "p", Name: "p"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := l.CreateToken(t.Context(), m, model.Token{ID: "k", Name: "k", Principal: p.ID, Hash: [32]byte{1}}); err != nil {
+	if _, err := l.CreateToken(t.Context(), m, model.Principal{ID: "p", Name: "p"}, model.Token{ID: "k", Name: "k", Hash: [32]byte{1}}); err != nil {
 		t.Fatal(err)
 	}
 	defer hold(t, path)()

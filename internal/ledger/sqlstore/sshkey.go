@@ -99,9 +99,13 @@ func (s *Store) RemoveSSHKey(ctx context.Context, m ledger.Meta, tenant model.Te
 		if !found {
 			return errs.New(errs.NotFound, "there is no such key").WithHint("`billet ssh-key ls` lists them")
 		}
-		if err := t.exec("DELETE FROM ssh_keys WHERE id = ?", id); err != nil {
-			return err
-		}
-		return t.emit(ledger.EventSSHKeyRemoved, aboutSSHKey(rec.Key), map[string]string{"name": rec.Key.Name})
+		return t.removeSSHKey(rec.Key)
 	})
+}
+
+func (t *tx) removeSSHKey(k model.SSHKey) error {
+	if err := t.exec("DELETE FROM ssh_keys WHERE id = ?", k.ID); err != nil {
+		return err
+	}
+	return t.emit(ledger.EventSSHKeyRemoved, aboutSSHKey(k), map[string]string{"name": k.Name})
 }

@@ -29,24 +29,27 @@ func aboutToken(k model.Token) about {
 }
 
 // CreateToken implements ledger.Ledger.
-func (s *Store) CreateToken(ctx context.Context, m ledger.Meta, k model.Token) error {
-	return s.write(ctx, m, fmt.Sprintf("create token %q", k.Name), func(t *tx) error {
-		if _, found, err := one(t, scalar[string], "SELECT id FROM principals WHERE id = ? AND tenant = ?", k.Principal, k.Tenant); err != nil {
-			return err
-		} else if !found {
-			return errs.New(errs.NotFound, "there is no principal %s", k.Principal)
-		}
+func (s *Store) CreateToken(ctx context.Context, m ledger.Meta, p model.Principal, k model.Token) (got model.Principal, err error) {
+	err = s.write(ctx, m, fmt.Sprintf("create token %q", k.Name), func(t *tx) error {
 		if _, taken, err := one(t, scalar[string], "SELECT id FROM tokens WHERE name = ?", k.Name); err != nil {
 			return err
 		} else if taken {
 			return errs.New(errs.Conflict, "the name is taken").WithHint("choose another name; `billet token ls` lists them")
 		}
+		if got, err = t.ensurePrincipal(p); err != nil {
+			return err
+		}
+		k.Tenant, k.Region, k.Principal = got.Tenant, got.Region, got.ID
 		if err := t.exec("INSERT INTO tokens (id, tenant, region, principal, name, hash, created, expires, last_used) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
 			k.ID, k.Tenant, k.Region, k.Principal, k.Name, k.Hash, t.meta.Now, k.Expires, time.Time{}); err != nil {
 			return err
 		}
 		return t.emit(ledger.EventTokenCreated, aboutToken(k), map[string]string{"name": k.Name, "principal": string(k.Principal)})
 	})
+	if err != nil {
+		return model.Principal{}, err
+	}
+	return got, nil
 }
 
 // Tokens implements ledger.Ledger.
@@ -71,7 +74,14 @@ func (s *Store) DeleteToken(ctx context.Context, m ledger.Meta, tenant model.Ten
 		if err := t.exec("DELETE FROM tokens WHERE id = ?", rec.Token.ID); err != nil {
 			return err
 		}
-		return t.emit(ledger.EventTokenDeleted, aboutToken(rec.Token), map[string]string{"name": rec.Token.Name})
+		if err := t.emit(ledger.EventTokenDeleted, aboutToken(rec.Token), map[string]string{"name": rec.Token.Name}); err != nil {
+			return err
+		}
+		_, more, err := one(t, scalar[string], "SELECT id FROM tokens WHERE principal = ? LIMIT 1", rec.Principal.ID)
+		if err != nil || more {
+			return err
+		}
+		return t.removePrincipal(rec.Principal)
 	})
 }
 
