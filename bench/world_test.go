@@ -57,12 +57,12 @@ func newWorld(b *testing.B) *world {
 	w.plainTree()
 	text := fmt.Sprintf(`state: %s
 api: {listen: "%s"}
-gateway: {listen: "%s", ssh: "off"}
+gateway: {listen: "%s", ssh: "off", http: "off"}
 flush_every: 1s
 tiers:
   - {name: tiny, vcpus: 1, memory: 512MiB, disk: 1GiB, image: tiny}
   - {name: server, vcpus: 1, memory: 512MiB, disk: 2GiB, image: server}
-`, filepath.Join(state, "s"), freeAddr(b), freeAddr(b))
+`, filepath.Join(state, "s"), freeAddr(b), freeAddr(b), freeAddr(b))
 	config := filepath.Join(state, "billet.yaml")
 	if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
 		b.Fatal(err)

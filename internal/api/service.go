@@ -10,6 +10,7 @@ import (
 // handlers call it with the caller's principal, the client speaks it over HTTP.
 // A ref is a name or an id.
 type Service interface {
+	Ports
 	Info(ctx context.Context) (Info, error)
 
 	// CreateWorkspace is idempotent by key for a day: the same key and body

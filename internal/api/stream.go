@@ -25,6 +25,7 @@ const (
 	StreamDone     = "done"     // data: Progress, the last one
 	StreamPhase    = "phase"    // data: ConnectUpdate
 	StreamOver     = "over"     // data: ConnectUpdate, the last one
+	StreamEntry    = "entry"    // data: VisitUpdate
 	StreamEvent    = "event"    // data: Event, id: its seq
 )
 

@@ -12,7 +12,8 @@ import (
 func (a *app) workspace() *cobra.Command {
 	return group("ws", "Work with workspaces",
 		a.wsCreate(), a.wsLs(), a.wsShow(), a.wsExec(), a.wsShell(), a.wsCp(), a.wsStop(), a.wsStart(),
-		a.wsFork(), a.wsRename(), a.wsRecover(), a.wsRm(), a.wsEvents(), a.wsSnapshots())
+		a.wsFork(), a.wsRename(), a.wsRecover(), a.wsRm(), a.wsEvents(), a.wsSnapshots(),
+		a.wsOpen(), a.wsShare(), a.wsShares(), a.wsUnshare())
 }
 
 // answer prints a workspace that a verb made or changed: its name alone, for

@@ -27,7 +27,14 @@ type Config struct {
 	// GatewayTokenFile holds the token with which `billet gateway` calls the
 	// server; "" is <state>/gateway/token.
 	GatewayTokenFile string
-	Node          Node
+	// EntranceListen is where the gateway serves servers of workspaces, a
+	// loopback host:port, and EntranceDomain the end of the names by which
+	// browsers find them: PORT-NAME.domain.
+	EntranceListen string
+	EntranceDomain string
+	// ResumeDeadline is how long a request for a workspace that sleeps is held.
+	ResumeDeadline time.Duration
+	Node           Node
 	// StoreDir is the directory object store; "" is <state>/objects. Read it
 	// by Config.Objects.
 	StoreDir string
@@ -64,23 +71,31 @@ const (
 	defaultAPIListen     = "127.0.0.1:7480"
 	defaultGatewayListen = "127.0.0.1:7481"
 	defaultSSHListen     = "127.0.0.1:7422"
-	defaultFlushEvery    = 5 * time.Minute
-	defaultStopGrace     = 10 * time.Second
-	defaultMemoryKeep    = 7 * 24 * time.Hour // seed 002, decision 3
-	defaultCacheLimit    = 20 << 30
-	defaultImage         = "base"
-	defaultProcesses     = 4096
-	defaultOpenFiles     = 65536
-	rootState            = "/var/lib/billet"
+	// Browsers resolve every name below localhost to this machine, and no name
+	// server is asked.
+	defaultEntranceListen = "127.0.0.1:7482"
+	defaultEntranceDomain = "billet.localhost"
+	defaultResumeDeadline = time.Minute
+	defaultFlushEvery     = 5 * time.Minute
+	defaultStopGrace      = 10 * time.Second
+	defaultMemoryKeep     = 7 * 24 * time.Hour // seed 002, decision 3
+	defaultCacheLimit     = 20 << 30
+	defaultImage          = "base"
+	defaultProcesses      = 4096
+	defaultOpenFiles      = 65536
+	rootState             = "/var/lib/billet"
 )
 
 // Default is the configuration without a file.
 func Default() Config {
 	return Config{
-		State:         DefaultState(),
-		APIListen:     defaultAPIListen,
-		GatewayListen: defaultGatewayListen,
-		SSHListen:     defaultSSHListen,
+		State:          DefaultState(),
+		APIListen:      defaultAPIListen,
+		GatewayListen:  defaultGatewayListen,
+		EntranceListen: defaultEntranceListen,
+		EntranceDomain: defaultEntranceDomain,
+		ResumeDeadline: defaultResumeDeadline,
+		SSHListen:      defaultSSHListen,
 		Node: Node{
 			Name:       hostLabel(os.Hostname()),
 			Driver:     model.DriverGVisor,

@@ -17,7 +17,7 @@ const whole = `# everything there is
 state: /srv/billet
 api:
   listen: 127.0.0.1:9000
-gateway: {listen: "[::1]:9001", ssh: "[::1]:9022", token_file: /etc/billet/gateway.token}
+gateway: {listen: "[::1]:9001", ssh: "[::1]:9022", token_file: /etc/billet/gateway.token, http: "127.0.0.1:9002", domain: dev.example, resume_deadline: 30s}
 node:
   name: rack-7
   driver: gvisor
@@ -54,6 +54,7 @@ func TestParse_ReadsEverySetting(t *testing.T) {
 	}
 	want := Config{
 		State: "/srv/billet", APIListen: "127.0.0.1:9000", GatewayListen: "[::1]:9001", SSHListen: "[::1]:9022", GatewayTokenFile: "/etc/billet/gateway.token",
+		EntranceListen: "127.0.0.1:9002", EntranceDomain: "dev.example", ResumeDeadline: 30 * time.Second,
 		Node: Node{
 			Name: "rack-7", Driver: "gvisor", Server: "http://127.0.0.1:9000", TokenFile: "/etc/billet/node.token",
 			CacheLimit: 100 << 30, Capacity: model.Capacity{VCPUs: 8, Memory: 32 << 30, Disk: 1 << 40},

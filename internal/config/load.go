@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -117,7 +118,10 @@ func (r *reader) config(c *Config, n *yaml.Node) {
 			r.mapping(path, n,
 				field{"listen", r.text(&c.GatewayListen, api.CheckLoopback)},
 				field{"ssh", r.optional(&c.SSHListen, api.CheckLoopback)},
-				field{"token_file", r.text(&c.GatewayTokenFile, checkAbsolute)})
+				field{"token_file", r.text(&c.GatewayTokenFile, checkAbsolute)},
+				field{"http", r.optional(&c.EntranceListen, api.CheckLoopback)},
+				field{"domain", r.text(&c.EntranceDomain, checkDomain)},
+				field{"resume_deadline", r.duration(&c.ResumeDeadline, time.Second, 10*time.Minute)})
 		}},
 		field{"node", func(path string, n *yaml.Node) { r.node(&c.Node, path, n) }},
 		field{"store", func(path string, n *yaml.Node) {
@@ -262,6 +266,18 @@ func names[T ~string](r *reader, into *[]T, check func(string) error) func(strin
 func checkAbsolute(s string) error {
 	if !filepath.IsAbs(s) {
 		return errs.New(errs.Invalid, "%q is not an absolute path", s)
+	}
+	return nil
+}
+
+// maxDomain leaves room for the longest PORT-NAME before it in a host name.
+const maxDomain = 200
+
+var domainPattern = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]*[a-z0-9])?([.][a-z0-9]([a-z0-9-]*[a-z0-9])?)*$`)
+
+func checkDomain(s string) error {
+	if len(s) > maxDomain || !domainPattern.MatchString(s) {
+		return errs.New(errs.Invalid, "%q is no domain in small letters", s).WithHint("such as billet.localhost")
 	}
 	return nil
 }

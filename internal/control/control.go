@@ -22,8 +22,9 @@ type Config struct {
 	Secrets    *Secrets
 	Tiers      []model.Tier
 	Gateways   []api.Gateway
-	SSHListen  string // where the gateway's SSH server is, for clients' configurations; "" is nowhere
-	APIURL     string // where the API is over TCP, for clients that are told
+	SSHListen  string          // where the gateway's SSH server is, for clients' configurations; "" is nowhere
+	APIURL     string          // where the API is over TCP, for clients that are told
+	Entrance   EntranceAddress // zero: no links into ports
 	FlushEvery time.Duration
 	StopGrace  time.Duration
 	Memory     MemoryPolicy
@@ -53,6 +54,7 @@ type Control struct {
 	flushes map[model.InstanceID]flushWish // flushes that were asked for
 	waiting map[model.WorkspaceID]string   // why a wanted start has no instance yet
 	due     time.Time                      // the next deadline of terms; zero: none
+	used    map[string]time.Time           // tickets of links, until they expire
 }
 
 // volatile is the part of an observation that only the present needs.
@@ -67,6 +69,7 @@ var (
 	_ api.Plane    = (*Control)(nil)
 	_ api.SSHPlane = (*Control)(nil)
 	_ api.Service  = (*Control)(nil)
+	_ api.Entrance = (*Control)(nil)
 )
 
 // New opens the deployment in the ledger.
@@ -95,6 +98,7 @@ func New(ctx context.Context, cfg Config) (*Control, error) {
 		seen:    map[model.InstanceID]volatile{},
 		flushes: map[model.InstanceID]flushWish{},
 		waiting: map[model.WorkspaceID]string{},
+		used:    map[string]time.Time{},
 	}, nil
 }
 

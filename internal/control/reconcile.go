@@ -98,6 +98,9 @@ func (c *Control) expire(ctx context.Context) error {
 		c.cfg.Log.Info("memory images expired", "snapshots", n)
 		c.changed.broadcast()
 	}
+	if err := c.cfg.Ledger.ExpireShares(ctx, m); err != nil {
+		return err
+	}
 	return c.cfg.Ledger.ExpireIdempotency(ctx, m.Now.Add(-idempotencyTTL))
 }
 

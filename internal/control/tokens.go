@@ -15,13 +15,6 @@ import (
 	"github.com/billethq/billet/internal/model"
 )
 
-// tokenPrefix makes a leaked token recognisable to scanners.
-const tokenPrefix = "blt_"
-
-// e2bPrefix and hexadecimal digits are what older clients of the E2B API insist
-// on.
-const e2bPrefix = "e2b_"
-
 // CreateToken implements api.Service. The secret has 160 random bits; only its
 // hash is kept.
 func (c *Control) CreateToken(ctx context.Context, who model.Principal, req api.CreateTokenRequest) (api.CreatedToken, error) {
@@ -32,9 +25,9 @@ func (c *Control) CreateToken(ctx context.Context, who model.Principal, req api.
 	}
 	var raw [20]byte
 	_, _ = rand.Read(raw[:])
-	secret := tokenPrefix + strings.ToLower(base32.StdEncoding.EncodeToString(raw[:]))
+	secret := api.TokenPrefix + strings.ToLower(base32.StdEncoding.EncodeToString(raw[:]))
 	if req.E2B {
-		secret = e2bPrefix + hex.EncodeToString(raw[:])
+		secret = api.E2BTokenPrefix + hex.EncodeToString(raw[:])
 	}
 	t := model.Token{
 		ID: model.TokenID(model.NewID()), Name: req.Name,

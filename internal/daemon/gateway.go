@@ -58,6 +58,12 @@ func Gateway(ctx context.Context, opts Options) error {
 		return err
 	}
 	defer keys.close()
+	web, err := listenEntrance(opts)
+	if err != nil {
+		_ = l.Close()
+		return err
+	}
+	defer web.close()
 	client, err := gatewayClient(opts.Config)
 	if err != nil {
 		_ = l.Close()
@@ -66,10 +72,12 @@ func Gateway(ctx context.Context, opts Options) error {
 	defer client.Close()
 	say(opts.Out, "serving", "the road for bytes on http://%s", opts.Config.GatewayListen)
 	saySSH(opts)
+	sayEntrance(opts)
 	sayStop(opts.Out)
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return runGateway(ctx, opts, l, func() ed25519.PublicKey { return key }) })
 	g.Go(func() error { return keys.run(ctx, opts, client) })
+	g.Go(func() error { return web.run(ctx, opts, client) })
 	return g.Wait()
 }
 

@@ -58,6 +58,7 @@ func openServer(ctx context.Context, opts Options) (_ *controlPlane, err error) 
 		Gateways:   []api.Gateway{{Name: "local", URL: "http://" + opts.Config.GatewayListen}},
 		SSHListen:  opts.Config.SSHListen,
 		APIURL:     "http://" + opts.Config.APIListen,
+		Entrance:   control.EntranceAddress{Listen: opts.Config.EntranceListen, Domain: opts.Config.EntranceDomain},
 		FlushEvery: opts.Config.FlushEvery, StopGrace: opts.Config.StopGrace,
 		Memory: control.MemoryPolicy{Keep: opts.Config.MemoryKeep, Classes: opts.Config.ClassMemoryKeep},
 		Clock:  clock.Real{}, Log: opts.Log.With("role", "server"), Version: opts.Version,
@@ -85,7 +86,7 @@ func (s *controlPlane) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	cfg := httpapi.Config{Service: s.control, Plane: s.control, SSH: s.control, Clock: clock.Real{}, Log: s.opts.Log.With("role", "server")}
+	cfg := httpapi.Config{Service: s.control, Plane: s.control, SSH: s.control, Entrance: s.control, Clock: clock.Real{}, Log: s.opts.Log.With("role", "server")}
 	open, err := httpapi.New(cfg)
 	if err != nil {
 		return err

@@ -41,6 +41,11 @@ func compose(ctx context.Context, opts Options, ready func(context.Context, *con
 		return err
 	}
 	defer keys.close()
+	web, err := listenEntrance(opts)
+	if err != nil {
+		return err
+	}
+	defer web.close()
 	s, err := openServer(ctx, opts)
 	if err != nil {
 		return err
@@ -57,6 +62,7 @@ func compose(ctx context.Context, opts Options, ready func(context.Context, *con
 	g.Go(func() error { return s.run(gctx) })
 	g.Go(func() error { return runGateway(gctx, opts, bytes, s.control.TicketKey) })
 	g.Go(func() error { return keys.run(gctx, opts, s.control) })
+	g.Go(func() error { return web.run(gctx, opts, s.control) })
 	g.Go(func() error { return n.node.Run(gctx) })
 	g.Go(func() error {
 		select {
@@ -75,6 +81,7 @@ func greet(ctx context.Context, opts Options, s *controlPlane, n *nodeParts) {
 	say(opts.Out, "serving", "API on %s and, with a token, on http://%s; bytes on http://%s",
 		opts.Config.Socket(), opts.Config.APIListen, opts.Config.GatewayListen)
 	saySSH(opts)
+	sayEntrance(opts)
 	sayStop(opts.Out)
 	if err := ensureBase(ctx, opts, s, n); err != nil && ctx.Err() == nil {
 		opts.Log.Error("no base image", "err", err)

@@ -36,7 +36,7 @@ func home(t *testing.T) config.Config {
 	t.Setenv("PATH", filepath.Dir(testenv.NeedRunsc(t))+":"+filepath.Dir(testenv.NeedGuest(t))+":"+os.Getenv("PATH"))
 	cfg := config.Default()
 	cfg.State = t.TempDir()
-	cfg.APIListen, cfg.GatewayListen, cfg.SSHListen = freeAddr(t), freeAddr(t), freeAddr(t)
+	cfg.APIListen, cfg.GatewayListen, cfg.SSHListen, cfg.EntranceListen = freeAddr(t), freeAddr(t), freeAddr(t), freeAddr(t)
 	cfg.Tiers = cfg.Tiers[:1]
 	return cfg
 }
@@ -232,7 +232,7 @@ func TestUp_TakenPortLeavesNoLedger(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer l.Close()
-	cfg.APIListen, cfg.GatewayListen, cfg.SSHListen = l.Addr().String(), freeAddr(t), freeAddr(t)
+	cfg.APIListen, cfg.GatewayListen, cfg.SSHListen, cfg.EntranceListen = l.Addr().String(), freeAddr(t), freeAddr(t), freeAddr(t)
 	err = Up(t.Context(), Options{Config: cfg, Out: io.Discard, Log: slog.New(slog.DiscardHandler)})
 	if !errs.Is(err, errs.Conflict) || errs.HintOf(err) == "" {
 		t.Errorf("got %v, want a conflict with a hint", err)

@@ -130,7 +130,7 @@ func (w *world) config(name string) config.Config {
 	cfg := config.Default()
 	cfg.State = filepath.Join(w.dir, name)
 	cfg.StoreDir = filepath.Join(w.dir, "objects")
-	cfg.APIListen, cfg.GatewayListen, cfg.SSHListen = address(7480), address(7481), address(7422)
+	cfg.APIListen, cfg.GatewayListen, cfg.SSHListen, cfg.EntranceListen = address(7480), address(7481), address(7422), address(7482)
 	cfg.Node.Name = name
 	cfg.Tiers = []model.Tier{{
 		Name: "small", Image: "base", Drivers: []model.DriverName{model.DriverGVisor},

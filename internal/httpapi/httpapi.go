@@ -44,6 +44,8 @@ type Config struct {
 	Service api.Service
 	Plane   api.Plane    // nil: no node may call
 	SSH     api.SSHPlane // nil: no gateway may call
+	// Entrance answers gateways; nil: none may call.
+	Entrance api.Entrance
 	// Local is who acts when a request brings no token: the admin on the Unix
 	// socket, which only root can open. Nil wherever anybody can connect.
 	Local *model.Principal

@@ -32,7 +32,7 @@ func TestReal_FitsTheDocument(t *testing.T) {
 	check(t, err)
 	admin, err := real.Local(ctx)
 	check(t, err)
-	s := newServer(t, func(c *Config) { c.Service, c.Plane, c.SSH, c.Local = real, real, real, &admin })
+	s := newServer(t, func(c *Config) { c.Service, c.Plane, c.SSH, c.Entrance, c.Local = real, real, real, real, &admin })
 
 	c := s.client(t, "")
 	made := must[api.CreatedToken](t)(c.CreateToken(ctx, api.CreateTokenRequest{Name: "box", Role: model.RoleNode, Expires: "1h"}))

@@ -35,7 +35,12 @@ func TestScenario_FitsTheDocument(t *testing.T) {
 		wantKind(t, err, errs.Conflict)
 		check(t, c.DeleteWorkspace(ctx, "lent", true))
 	})
-	t.Run("gateway", func(t *testing.T) { gateScenario(ctx, t, s.client(t, apitest.GatewayToken), s.client(t, apitest.UserToken)) })
+	t.Run("gateway", func(t *testing.T) {
+		gateScenario(ctx, t, s.client(t, apitest.GatewayToken), s.client(t, apitest.UserToken))
+	})
+	t.Run("entrance", func(t *testing.T) {
+		entranceScenario(ctx, t, s.client(t, apitest.UserToken), s.client(t, apitest.GatewayToken))
+	})
 	s.fake.Silence("box")
 	t.Run("records", func(t *testing.T) { recordScenario(ctx, t, s.client(t, apitest.AdminToken)) })
 	t.Run("plane", func(t *testing.T) { planeScenario(ctx, t, s.client(t, apitest.NodeToken)) })
@@ -99,6 +104,7 @@ func workspaceScenario(ctx context.Context, t *testing.T, c *api.Client) {
 	}
 	wantKind(t, c.DeleteWorkspace(ctx, "demo", false), errs.Conflict)
 	must[api.Attachment](t)(c.Connect(ctx, "demo", api.ConnectRequest{}, func(api.ConnectPhase) {}))
+	portScenario(ctx, t, c)
 	must[api.Workspace](t)(c.StopWorkspace(ctx, "demo", api.StopWorkspaceRequest{}))
 	check(t, c.Progress(ctx, "demo", api.UntilSettled, func(api.Progress) error { return nil }))
 	snaps := must[[]api.Snapshot](t)(c.Snapshots(ctx, "demo"))

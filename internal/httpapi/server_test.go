@@ -46,7 +46,7 @@ func newServer(t *testing.T, edit ...func(*Config)) *server {
 		t.Fatal(err)
 	}
 	cfg := Config{
-		Service: s.fake, Plane: s.fake, SSH: s.fake, Clock: clock.Real{},
+		Service: s.fake, Plane: s.fake, SSH: s.fake, Entrance: s.fake, Clock: clock.Real{},
 		Log: slog.New(slog.NewJSONHandler(s.log, &slog.HandlerOptions{Level: slog.LevelDebug})),
 	}
 	for _, e := range edit {
@@ -138,7 +138,7 @@ func (s *server) checkProblem(t *testing.T, r *http.Request, tee *teeWriter) {
 }
 
 func (s *server) checkStream(t *testing.T, text string) {
-	schemas := map[string]string{api.StreamProgress: "Progress", api.StreamDone: "Progress", api.StreamEvent: "Event", api.StreamPhase: "ConnectUpdate", api.StreamOver: "ConnectUpdate"}
+	schemas := map[string]string{api.StreamProgress: "Progress", api.StreamDone: "Progress", api.StreamEvent: "Event", api.StreamEntry: "VisitUpdate", api.StreamPhase: "ConnectUpdate", api.StreamOver: "ConnectUpdate"}
 	for block := range strings.SplitSeq(text, "\n\n") {
 		var name, data string
 		for line := range strings.SplitSeq(block, "\n") {

@@ -47,6 +47,7 @@ type Fake struct {
 	images     []api.Image
 	nodes      []api.Node
 	events     []api.Event
+	shares     []api.Share
 	keys       map[string]created
 	changed    chan struct{}
 	requests   []string
