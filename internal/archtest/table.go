@@ -40,7 +40,7 @@ func layers() [][]string {
 		{"cmd/*"},
 		{"internal/cli"},
 		{"internal/daemon"},
-		{"internal/gateway", "internal/httpapi", "internal/mcp"},
+		{"internal/gateway", "internal/httpapi", "internal/e2b", "internal/mcp"},
 		{"internal/control", "internal/node"},
 		{"internal/image"},
 		{"internal/volume", "internal/guest", "internal/driver/*", "internal/ledger/*", "internal/blob/*"},

@@ -182,3 +182,27 @@ func (c *Control) DoorToken(id model.WorkspaceID) (string, error) {
 	_, _ = mac.Write([]byte("sandbox door " + string(id)))
 	return hex.EncodeToString(mac.Sum(nil)), nil
 }
+
+// DoorTenant is the tenant of a workspace that is lent, for a door that knows
+// no more than its id.
+func (c *Control) DoorTenant(ctx context.Context, id model.WorkspaceID) (model.TenantID, error) {
+	terms, err := c.cfg.Ledger.Terms(ctx, ledger.AllTenants)
+	if err != nil {
+		return "", err
+	}
+	for _, t := range terms {
+		if t.Workspace == id && t.Killed.IsZero() {
+			return t.Tenant, nil
+		}
+	}
+	return "", errs.New(errs.NotFound, "sandbox %q is not there", string(id))
+}
+
+// ForgetMemory has a workspace that is stopped come back by a cold boot.
+func (c *Control) ForgetMemory(ctx context.Context, who model.Principal, ref string) error {
+	ws, err := c.find(ctx, who, ref)
+	if err != nil || ws.Memory.Root == "" {
+		return err
+	}
+	return c.cfg.Ledger.DropMemory(ctx, c.meta(who.ID), ws.Tenant, ws.ID, ws.Memory.Root)
+}

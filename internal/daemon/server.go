@@ -10,6 +10,7 @@ import (
 	"github.com/billethq/billet/internal/api"
 	"github.com/billethq/billet/internal/clock"
 	"github.com/billethq/billet/internal/control"
+	"github.com/billethq/billet/internal/e2b"
 	"github.com/billethq/billet/internal/httpapi"
 	"github.com/billethq/billet/internal/ledger"
 	"github.com/billethq/billet/internal/ledger/sqlite"
@@ -87,7 +88,13 @@ func (s *controlPlane) run(ctx context.Context) error {
 		return err
 	}
 	cfg := httpapi.Config{Service: s.control, Plane: s.control, SSH: s.control, Entrance: s.control, Clock: clock.Real{}, Log: s.opts.Log.With("role", "server")}
-	open, err := httpapi.New(cfg)
+	sandboxes, err := e2b.New(e2b.Config{Service: s.control, Lending: s.control, Clock: clock.Real{}, Log: s.opts.Log.With("role", "server")})
+	if err != nil {
+		return err
+	}
+	public := cfg
+	public.Beside = sandboxes
+	open, err := httpapi.New(public)
 	if err != nil {
 		return err
 	}

@@ -49,8 +49,17 @@ type Config struct {
 	// Local is who acts when a request brings no token: the admin on the Unix
 	// socket, which only root can open. Nil wherever anybody can connect.
 	Local *model.Principal
-	Clock clock.Clock
-	Log   *slog.Logger
+	// Beside serves the requests that it claims, by its own rules: another API
+	// on the same listener. Nil for none.
+	Beside Beside
+	Clock  clock.Clock
+	Log    *slog.Logger
+}
+
+// Beside is another API.
+type Beside interface {
+	http.Handler
+	Claims(r *http.Request) bool
 }
 
 // Handler serves the API on one listener.

@@ -53,6 +53,10 @@ func (w *recorder) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
 // ServeHTTP serves the whole API.
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if h.cfg.Beside != nil && h.cfg.Beside.Claims(r) {
+		h.beside(w, r)
+		return
+	}
 	began := h.cfg.Clock.Now()
 	x := &exchange{w: &recorder{ResponseWriter: w}, r: r, id: model.NewID(), clock: h.cfg.Clock}
 	head := w.Header()
@@ -73,6 +77,14 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	// The mux serves, rather than the handler it found, to set path values.
 	h.mux.ServeHTTP(x.w, r.WithContext(context.WithValue(r.Context(), exchangeKey{}, x)))
+}
+
+// beside serves what another API claims; what it holds open ends at a shutdown.
+func (h *Handler) beside(w http.ResponseWriter, r *http.Request) {
+	ctx, cancel := context.WithCancelCause(r.Context())
+	defer cancel(nil)
+	defer context.AfterFunc(h.drained, func() { cancel(context.Cause(h.drained)) })()
+	h.cfg.Beside.ServeHTTP(w, r.WithContext(ctx))
 }
 
 type exchangeKey struct{}
