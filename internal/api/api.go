@@ -70,6 +70,8 @@ type Workspace struct {
 	NextResume   *NextResume   `json:"next_resume,omitempty"`
 	// Killed is when it was ended for the client that it was lent to.
 	Killed *time.Time `json:"killed,omitempty"`
+	// GivenUp is, in the answer to a forced start alone, what it has left behind.
+	GivenUp *LostInstance `json:"given_up,omitempty"`
 }
 
 // NextResume is how a workspace comes back when somebody connects to it.
@@ -119,8 +121,8 @@ type UpdateWorkspaceRequest struct {
 
 // StartWorkspaceRequest asks for desired state running.
 type StartWorkspaceRequest struct {
-	// FromSnapshot with Force raises the epoch although an earlier instance is
-	// not proved gone: what it had not saved is lost to the workspace.
+	// FromSnapshot starts it although an earlier instance is live: refused with
+	// what that has not saved, unless Force gives it up.
 	FromSnapshot bool `json:"from_snapshot,omitempty"`
 	Force        bool `json:"force,omitempty"`
 }
@@ -246,11 +248,12 @@ type RemovedNode struct {
 	Lost []LostInstance `json:"lost"`
 }
 
-// LostInstance is an instance that ended by the word that its host is gone.
-// What it wrote after DurableAt is lost: UnsavedBytes is how much that was when
+// LostInstance is an instance that was given up, or ended by the word that its
+// host is gone. What it wrote after DurableAt is lost: UnsavedBytes is how much that was when
 // its node was last heard, 0 when nobody knows.
 type LostInstance struct {
 	ID           model.InstanceID `json:"id"`
+	Node         string           `json:"node,omitempty"`  // name
 	Workspace    string           `json:"workspace"`       // name; "" when it is gone
 	Cause        model.Cause      `json:"cause,omitempty"` // host_gone, or fenced: the workspace had left it before
 	DurableAt    time.Time        `json:"durable_at"`

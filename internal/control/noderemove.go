@@ -113,7 +113,7 @@ func (c *Control) refuseRemoval(ctx context.Context, n model.Node) error {
 // lost says what an instance had beyond what is durable. Its workspace may be
 // gone already, which then misses nothing.
 func (c *Control) lost(ctx context.Context, in model.Instance) (api.LostInstance, error) {
-	out := api.LostInstance{ID: in.ID, Cause: in.Cause}
+	out := api.LostInstance{ID: in.ID, Node: c.nodeName(in.Node), Cause: in.Cause}
 	ws, err := c.cfg.Ledger.Workspace(ctx, in.Tenant, string(in.Subject))
 	if errs.Is(err, errs.NotFound) {
 		return out, nil

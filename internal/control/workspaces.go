@@ -248,60 +248,6 @@ func (c *Control) UpdateWorkspace(ctx context.Context, who model.Principal, ref 
 	return c.Workspace(ctx, who, string(ws.ID))
 }
 
-// StartWorkspace implements api.Service.
-func (c *Control) StartWorkspace(ctx context.Context, who model.Principal, ref string, req api.StartWorkspaceRequest) (api.Workspace, error) {
-	ws, err := c.find(ctx, who, ref)
-	if err != nil {
-		return api.Workspace{}, err
-	}
-	if req.FromSnapshot != req.Force {
-		return api.Workspace{}, errs.New(errs.Invalid, "from_snapshot and force go together").WithHint("billet ws start %s --from-snapshot --force", ws.Name)
-	}
-	if err := c.refuseKilled(ctx, ws); err != nil {
-		return api.Workspace{}, err
-	}
-	live, err := c.live(ctx, ws)
-	if err != nil {
-		return api.Workspace{}, err
-	}
-	m := c.meta(who.ID)
-	if live != nil && req.Force {
-		// Before anything is given up: a refusal must leave all as it was.
-		if err := c.admit(ctx, ws); err != nil {
-			return api.Workspace{}, err
-		}
-		if err := c.cfg.Ledger.Fence(ctx, m, ws.Tenant, model.SubjectWorkspace, model.SubjectID(ws.ID)); err != nil {
-			return api.Workspace{}, err
-		}
-		live = nil
-	}
-	if live != nil && live.State == model.StateUnproven {
-		return api.Workspace{}, errs.New(errs.Conflict, "node %s is silent and its instance of %s is not proved gone", c.nodeName(live.Node), ws.Name).
-			WithHint("wait for the node, or give up what it had not saved since %s: billet ws start %s --from-snapshot --force", ws.HeadAt.Format(time.RFC3339), ws.Name)
-	}
-	return c.start(ctx, m, ws, live)
-}
-
-// start wants the workspace running. With no live instance the first placement
-// is tried here, so that a refusal is the caller's answer and nothing changes.
-func (c *Control) start(ctx context.Context, m ledger.Meta, ws model.Workspace, live *model.Instance) (api.Workspace, error) {
-	if live == nil && ws.Desired != model.DesiredDeleted {
-		if err := c.admit(ctx, ws); err != nil {
-			return api.Workspace{}, err
-		}
-	}
-	ws, err := c.cfg.Ledger.SetDesired(ctx, m, ws.Tenant, ws.ID, model.DesiredRunning)
-	if err != nil {
-		return api.Workspace{}, err
-	}
-	if live == nil {
-		_, err := c.place(ctx, m, ws)
-		c.noteWait(ws.ID, err) // lost a race: the reconciler goes on
-	}
-	c.changed.broadcast()
-	return c.Workspace(ctx, model.Principal{Tenant: ws.Tenant}, string(ws.ID))
-}
-
 // StopWorkspace implements api.Service.
 func (c *Control) StopWorkspace(ctx context.Context, who model.Principal, ref string, req api.StopWorkspaceRequest) (api.Workspace, error) {
 	ws, err := c.find(ctx, who, ref)

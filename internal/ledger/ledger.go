@@ -169,6 +169,14 @@ type Ledger interface {
 	// errs.NotFound for a subject that never was.
 	Fence(ctx context.Context, m Meta, tenant model.TenantID, kind model.SubjectKind, id model.SubjectID) error
 
+	// GiveUp leaves an instance of a workspace behind: its epoch rises, the
+	// instance is fenced as by Fence, and the workspace is wanted running, all
+	// in one transaction: one that is fenced and wanted stopped would have lost
+	// its work for nothing. errs.Conflict unless that very instance is live,
+	// since nobody was told what another one has not saved, and once the
+	// workspace is being deleted.
+	GiveUp(ctx context.Context, m Meta, tenant model.TenantID, id model.WorkspaceID, in model.InstanceID) (model.Workspace, error)
+
 	// BeginFlush records an intent of in.Tenant; in.Seq comes back as the subject's head
 	// sequence plus one. errs.Stale unless the instance is live, its epoch is
 	// the subject's and in.Base is the subject's head; errs.Unsupported for a

@@ -170,14 +170,24 @@ func (f *Fake) UpdateWorkspace(_ context.Context, who model.Principal, ref strin
 }
 
 // StartWorkspace implements api.Service.
-func (f *Fake) StartWorkspace(_ context.Context, who model.Principal, ref string, _ api.StartWorkspaceRequest) (api.Workspace, error) {
-	return f.with("StartWorkspace", ref, func(ws *workspace) error {
+func (f *Fake) StartWorkspace(_ context.Context, who model.Principal, ref string, req api.StartWorkspaceRequest) (api.Workspace, error) {
+	var lost *api.LostInstance
+	v, err := f.with("StartWorkspace", ref, func(ws *workspace) error {
+		if req.FromSnapshot && ws.Instance != nil && ws.State == api.WorkspaceRunning {
+			if !req.Force {
+				return errs.New(errs.Conflict, "workspace %s has instance %s, which is running", ws.Name, ws.Instance.ID).WithHint("save it first: billet ws stop %s", ws.Name)
+			}
+			lost = &api.LostInstance{ID: ws.Instance.ID, Node: ws.Instance.Node, Workspace: ws.Name, DurableAt: ws.DurableAt, UnsavedBytes: 12 << 20}
+			f.start(ws)
+		}
 		if ws.State == api.WorkspaceStopped || ws.State == api.WorkspaceFailed {
 			f.start(ws)
 			f.record(who.ID, "workspace.started", "workspace", string(ws.ID))
 		}
 		return nil
 	})
+	v.GivenUp = lost
+	return v, err
 }
 
 // StopWorkspace implements api.Service.

@@ -248,3 +248,39 @@ func testFence(f *fixture) {
 	f.refused(errs.NotFound, func() error { return f.l.Fence(f.ctx, f.m, mine, model.SubjectWorkspace, "none") })
 	f.refused(errs.NotFound, func() error { return f.l.Fence(f.ctx, f.m, mine, model.SubjectJob, model.SubjectID(w.ID)) })
 }
+
+// testGiveUp wants an instance to be left behind for another one, and for
+// nothing else.
+// invariant 3
+func testGiveUp(f *fixture) {
+	w, in := f.running("one")
+	giveUp := func(in model.Instance) error {
+		got, err := f.l.GiveUp(f.ctx, f.m, mine, w.ID, in.ID)
+		if err == nil {
+			f.same("the answer", got, must[model.Workspace](f)(f.l.Workspace(f.ctx, mine, "one")))
+		}
+		return err
+	}
+	state := func(in model.Instance) []any {
+		now := must[model.Instance](f)(f.l.Instance(f.ctx, in.ID))
+		w := must[model.Workspace](f)(f.l.Workspace(f.ctx, mine, "one"))
+		return []any{now.State, now.Desired, w.Desired, w.Epoch}
+	}
+	it := must[model.FlushIntent](f)(f.l.BeginFlush(f.ctx, f.m, f.newIntent("it", in, w.Head)))
+	other := in
+	other.ID = id[model.InstanceID]("other") // of which nobody was told
+	f.refused(errs.Conflict, func() error { return giveUp(other) })
+	f.same("refused", state(in), []any{model.StateRunning, model.InstanceRun, model.DesiredRunning, in.Epoch})
+
+	f.do(drop(f.l.SetDesired(f.ctx, f.m, mine, w.ID, model.DesiredHibernated))) // on its way down
+	f.writes(func() error { return giveUp(in) }, ledger.EventSubjectFenced, ledger.EventInstanceFenced, ledger.EventWorkspaceDesired)
+	f.same("given up", state(in), []any{model.StateFenced, model.InstanceFence, model.DesiredRunning, in.Epoch + 1})
+	f.refused(errs.Stale, func() error { return drop(f.l.CommitFlush(f.ctx, f.m, it.ID, in.ID, f.snapshot("s", it))) })
+	f.refused(errs.Conflict, func() error { return giveUp(in) }) // it is over
+
+	next := f.place("next", w, f.node("m", 8).ID)
+	f.refused(errs.Conflict, func() error { return giveUp(in) }) // another one lives
+	f.do(drop(f.l.SetDesired(f.ctx, f.m, mine, w.ID, model.DesiredDeleted)))
+	f.refused(errs.Conflict, func() error { return giveUp(next) }) // for nothing
+	f.same("deleted", state(next), []any{model.StateReserved, model.InstanceRun, model.DesiredDeleted, next.Epoch})
+}

@@ -52,6 +52,7 @@ func Run(t *testing.T, fresh Fresh) {
 		"Observe_Refused":         testObserveRefused,
 		"Unproven":                testUnproven,
 		"Fence":                   testFence,
+		"GiveUp":                  testGiveUp,
 		"Flush":                   testFlush,
 		"Flush_BeginRefused":      testBeginFlushRefused,
 		"Flush_CommitRefused":     testCommitFlushRefused,

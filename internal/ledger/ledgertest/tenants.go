@@ -215,6 +215,9 @@ func foreignCalls() map[string]foreignCall {
 		"Fence": {want: errs.NotFound, call: func(f fx, t tenant, o foreign) error {
 			return f.l.Fence(f.ctx, f.m, t, o.instance.SubjectKind, o.instance.Subject)
 		}},
+		"GiveUp": {want: errs.NotFound, call: func(f fx, t tenant, o foreign) error {
+			return drop(f.l.GiveUp(f.ctx, f.m, t, o.workspace.ID, o.instance.ID))
+		}},
 
 		"BeginFlush": {want: errs.NotFound, call: func(f fx, t tenant, o foreign) error {
 			it := f.newIntent(o.word+"x", o.instance, o.snapshot.Root)

@@ -31,6 +31,38 @@ func (s *Store) Fence(ctx context.Context, m ledger.Meta, tenant model.TenantID,
 	})
 }
 
+// GiveUp implements ledger.Ledger.
+func (s *Store) GiveUp(ctx context.Context, m ledger.Meta, tenant model.TenantID, id model.WorkspaceID, in model.InstanceID) (w model.Workspace, err error) {
+	err = s.write(ctx, m, fmt.Sprintf("give up instance %s of workspace %s", in, id), func(t *tx) error {
+		if w, err = t.workspace(tenant, id); err != nil {
+			return err
+		}
+		subject := model.SubjectID(id)
+		live, found, err := one(t, scanInstance, selectInstances+" WHERE subject_kind = ? AND subject = ? AND "+isLive, model.SubjectWorkspace, subject)
+		if err != nil {
+			return err
+		}
+		if !found || live.ID != in {
+			return errs.New(errs.Conflict, "instance %s of workspace %s is not live any more", in, w.Name).WithHint("see: billet ws show %s", w.Name)
+		}
+		if err := t.raiseEpoch(tenant, model.SubjectWorkspace, subject); err != nil {
+			return err
+		}
+		if err := t.fenceInstances(model.SubjectWorkspace, subject); err != nil {
+			return err
+		}
+		if w, err = t.setDesired(w, model.DesiredRunning); err != nil {
+			return err
+		}
+		w, err = t.workspace(tenant, id) // with its epoch
+		return err
+	})
+	if err != nil {
+		return model.Workspace{}, err
+	}
+	return w, nil
+}
+
 // raiseEpoch makes what has run for a subject until now stale.
 func (t *tx) raiseEpoch(tenant model.TenantID, kind model.SubjectKind, id model.SubjectID) error {
 	type counter struct {

@@ -151,33 +151,39 @@ func (s *Store) SetDesired(ctx context.Context, m ledger.Meta, tenant model.Tena
 		if w, err = t.workspace(tenant, id); err != nil {
 			return err
 		}
-		failure := w.Failure
-		switch d {
-		case model.DesiredRunning:
-			failure = model.CauseNone
-		case model.DesiredHibernated, model.DesiredStopped, model.DesiredDeleted:
-		default:
-			return errs.New(errs.Invalid, "no workspace can be desired %q", d)
-		}
-		if d == w.Desired && failure == w.Failure {
-			return nil
-		}
-		if w.Desired == model.DesiredDeleted {
-			return errs.New(errs.Conflict, "workspace %s is being deleted", w.Name).WithHint("make a new one; its name is free when the deletion is done")
-		}
-		w.Desired, w.Failure, w.Updated = d, failure, t.meta.Now
-		if err := t.putDesired(w); err != nil {
-			return err
-		}
-		if d == model.DesiredStopped {
-			w.Memory = model.Memory{}
-		}
-		return t.emit(ledger.EventWorkspaceDesired, aboutWorkspace(w), map[string]string{"desired": string(d)})
+		w, err = t.setDesired(w, d)
+		return err
 	})
 	if err != nil {
 		return model.Workspace{}, err
 	}
 	return w, nil
+}
+
+// setDesired changes what the owner wants of w, and returns w as it is then.
+func (t *tx) setDesired(w model.Workspace, d model.Desired) (model.Workspace, error) {
+	failure := w.Failure
+	switch d {
+	case model.DesiredRunning:
+		failure = model.CauseNone
+	case model.DesiredHibernated, model.DesiredStopped, model.DesiredDeleted:
+	default:
+		return w, errs.New(errs.Invalid, "no workspace can be desired %q", d)
+	}
+	if d == w.Desired && failure == w.Failure {
+		return w, nil
+	}
+	if w.Desired == model.DesiredDeleted {
+		return w, errs.New(errs.Conflict, "workspace %s is being deleted", w.Name).WithHint("make a new one; its name is free when the deletion is done")
+	}
+	w.Desired, w.Failure, w.Updated = d, failure, t.meta.Now
+	if err := t.putDesired(w); err != nil {
+		return w, err
+	}
+	if d == model.DesiredStopped {
+		w.Memory = model.Memory{}
+	}
+	return w, t.emit(ledger.EventWorkspaceDesired, aboutWorkspace(w), map[string]string{"desired": string(d)})
 }
 
 // putDesired records what is wanted. One that is to be stopped, or has failed,
