@@ -93,7 +93,7 @@ func (s *controlPlane) run(ctx context.Context) error {
 		return err
 	}
 	public := cfg
-	public.Beside = sandboxes
+	public.Beside = doors{newMCPDoor(s.opts), sandboxes}
 	open, err := httpapi.New(public)
 	if err != nil {
 		return err
