@@ -74,7 +74,8 @@ func (w *world) open() {
 	}
 	shape := model.Shape{VCPUs: 1, Memory: 1 << 30, Disk: 16 << 30, Processes: 100, OpenFiles: 100}
 	c, err := New(w.t.Context(), Config{
-		Ledger: l, Secrets: secrets, Clock: w.clock, Log: log, Gateways: []api.Gateway{{Name: "g", URL: "http://127.0.0.1:1"}},
+		Entrance: EntranceAddress{Listen: "127.0.0.1:7482", Domain: "billet.localhost"},
+		Ledger:   l, Secrets: secrets, Clock: w.clock, Log: log, Gateways: []api.Gateway{{Name: "g", URL: "http://127.0.0.1:1"}},
 		Tiers: []model.Tier{
 			{Name: "small", Shape: shape, Image: "base", Drivers: []model.DriverName{model.DriverGVisor}},
 			{Name: "one", Shape: shape, Image: "base", Drivers: []model.DriverName{model.DriverGVisor}, Max: 1},

@@ -67,7 +67,7 @@ func (c *Control) verifyPass(kind passKind, text string) (p pass, ok bool) {
 	if !ok || !dot || len(text) > maxPassBytes {
 		return pass{}, false
 	}
-	enc := base64.RawURLEncoding
+	enc := base64.RawURLEncoding.Strict() // one text for each pass
 	body, err := enc.DecodeString(head)
 	if err != nil {
 		return pass{}, false

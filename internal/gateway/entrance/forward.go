@@ -156,9 +156,35 @@ func (w *idleWriter) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	idle := &idleConn{Conn: conn}
+	idle := &idleConn{Conn: &earlyConn{conn, rw.Reader}}
 	idle.extend()
 	return idle, rw, nil
+}
+
+// earlyConn first yields what the HTTP server had read ahead, which the proxy
+// would lose.
+type earlyConn struct {
+	net.Conn
+	r *bufio.Reader
+}
+
+// Read reads what the visitor has sent.
+func (c *earlyConn) Read(p []byte) (int, error) { return c.r.Read(p) }
+
+// CloseWrite passes a half-close on where the transport can.
+func (c *idleConn) CloseWrite() error {
+	if cw, ok := c.Conn.(interface{ CloseWrite() error }); ok {
+		return cw.CloseWrite()
+	}
+	return c.Conn.Close()
+}
+
+// CloseWrite ends the writing direction.
+func (c *earlyConn) CloseWrite() error {
+	if cw, ok := c.Conn.(interface{ CloseWrite() error }); ok {
+		return cw.CloseWrite()
+	}
+	return c.Conn.Close()
 }
 
 // Unwrap is for http.ResponseController.
