@@ -62,7 +62,7 @@ flush_every: 1s
 tiers:
   - {name: tiny, vcpus: 1, memory: 512MiB, disk: 1GiB, image: tiny}
   - {name: server, vcpus: 1, memory: 512MiB, disk: 2GiB, image: server}
-`, filepath.Join(state, "s"), freeAddr(b), freeAddr(b), freeAddr(b))
+`, filepath.Join(state, "s"), freeAddr(b), freeAddr(b))
 	config := filepath.Join(state, "billet.yaml")
 	if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
 		b.Fatal(err)

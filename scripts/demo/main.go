@@ -94,7 +94,7 @@ api: {listen: "%s"}
 gateway: {listen: "%s", ssh: "off", http: "off"}
 tiers:
   - {name: build, vcpus: %d, memory: 4GiB, disk: 16GiB}
-`, d.state, addr(), addr(), addr(), max(2, runtime.NumCPU()))
+`, d.state, addr(), addr(), max(2, runtime.NumCPU()))
 	return os.WriteFile(d.config(), []byte(text), 0o600)
 }
 
