@@ -1,5 +1,11 @@
 // Command billet-guest is the agent inside a guest, PID 1 of a sandbox, and the
 // tools that it brings for a guest whose image lacks them.
+//
+// Go looks for a limit of processor time in the cgroup, once a second and before
+// main. A guest has none: its boundary shows it as many processors as it may use.
+//
+//go:debug containermaxprocs=0
+//go:debug updatemaxprocs=0
 package main
 
 import (

@@ -46,8 +46,9 @@ type proc struct {
 	endedAt time.Time
 }
 
-// run starts what moves a spawned process's output and notices its end.
-func (p *proc) run(e *ends) {
+// run starts what moves a spawned process's output and notices its end. It
+// calls started beside them: the log is a file of the host, and slow.
+func (p *proc) run(e *ends, started func()) {
 	var pumps, settled sync.WaitGroup
 	outs := []struct {
 		file *os.File
@@ -61,6 +62,7 @@ func (p *proc) run(e *ends) {
 		pumps.Go(func() { p.pump(o.file, o.c, settled.Done) })
 	}
 	go func() {
+		started()
 		<-p.child.Done()
 		p.exited.Store(true)
 		for _, o := range outs {

@@ -38,10 +38,10 @@ type Config struct {
 
 // Service implements the process service. It is safe for concurrent use.
 type Service struct {
-	reaper *reaper.Reaper
-	log    *slog.Logger
-	etc    string
-	table  *table
+	reaper   *reaper.Reaper
+	log      *slog.Logger
+	accounts *users.Accounts
+	table    *table
 }
 
 var _ processpbconnect.ProcessHandler = (*Service)(nil)
@@ -57,7 +57,7 @@ func New(c Config) (*Service, error) {
 	if c.Now == nil {
 		c.Now = time.Now
 	}
-	return &Service{reaper: c.Reaper, log: c.Log, etc: c.Etc, table: newTable(c.Now)}, nil
+	return &Service{reaper: c.Reaper, log: c.Log, accounts: users.New(c.Etc), table: newTable(c.Now)}, nil
 }
 
 // Register adds the service's routes to mux.
@@ -194,7 +194,7 @@ func (s *Service) user(h http.Header) (users.User, error) {
 		}
 		name, _, _ = strings.Cut(string(raw), ":")
 	}
-	u, err := users.Lookup(s.etc, name)
+	u, err := s.accounts.Lookup(name)
 	if errors.Is(err, users.ErrUnknown) {
 		return u, connect.NewError(connect.CodeUnauthenticated, err)
 	}

@@ -205,8 +205,9 @@ func pipe(name string, parentWrites bool) (child int, parent *os.File, err error
 	return child, f, nil
 }
 
+// polled takes a descriptor over whose only status flag is to be O_NONBLOCK.
 func polled(fd int, name string) (*os.File, error) {
-	if err := unix.SetNonblock(fd, true); err != nil {
+	if _, err := unix.FcntlInt(uintptr(fd), unix.F_SETFL, unix.O_NONBLOCK); err != nil {
 		_ = unix.Close(fd)
 		return nil, os.NewSyscallError("fcntl", err)
 	}

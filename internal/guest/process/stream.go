@@ -115,8 +115,7 @@ func (s *Service) start(req *connect.Request[pb.StartRequest], name string, limi
 		p.kill = time.AfterFunc(limit, func() { _ = p.child.Signal(syscall.SIGKILL) })
 	}
 	s.table.add(p)
-	p.run(files)
-	s.log.Info("process_started", "pid", p.pid, "user", u.Name)
+	p.run(files, func() { s.log.Info("process_started", "pid", p.pid, "user", u.Name) })
 	return p, r, nil
 }
 

@@ -16,7 +16,6 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
-	"regexp"
 	"strings"
 	"time"
 
@@ -79,17 +78,24 @@ func (s *Service) resumed(w http.ResponseWriter, r *http.Request) {
 	_ = json.NewEncoder(w).Encode(out) // the node is gone
 }
 
-var (
-	machineIDPattern = regexp.MustCompile(`^[0-9a-f]{32}$`)
-	hostnamePattern  = regexp.MustCompile(`^[a-z0-9-]{1,63}$`)
-	epochPattern     = regexp.MustCompile(`^[a-z0-9-]{1,64}$`)
+// The alphabets of what the node names.
+const (
+	hexDigits = "0123456789abcdef"
+	labels    = "abcdefghijklmnopqrstuvwxyz0123456789-"
 )
+
+// made reports whether s has between least and most characters, all of alphabet.
+// It is no regular expression: compiling some costs each start of a guest.
+func made(s string, least, most int, alphabet string) bool {
+	return len(s) >= least && len(s) <= most && strings.Trim(s, alphabet) == ""
+}
+
+func isHostname(s string) bool { return made(s, 1, 63, labels) }
 
 // Resumed does what a restore takes. What fails in the guest is reported and
 // keeps nobody from attaching: a guest may have broken any of it before.
 func (s *Service) Resumed(ctx context.Context, in guest.Resumed) (guest.ResumeReport, error) {
-	if !epochPattern.MatchString(in.Epoch) || !hostnamePattern.MatchString(in.Hostname) ||
-		in.MachineID != "" && !machineIDPattern.MatchString(in.MachineID) {
+	if !made(in.Epoch, 1, 64, labels) || !isHostname(in.Hostname) || in.MachineID != "" && !made(in.MachineID, 32, 32, hexDigits) {
 		return guest.ResumeReport{}, fmt.Errorf("resumed: epoch %q, hostname %q or machine id %q is malformed", in.Epoch, in.Hostname, in.MachineID)
 	}
 	var out guest.ResumeReport

@@ -52,7 +52,7 @@ func write(t *testing.T, path, text string, mode os.FileMode) {
 func request(t *testing.T) guest.Resumed {
 	t.Helper()
 	name, err := os.Hostname()
-	if err != nil || !hostnamePattern.MatchString(name) {
+	if err != nil || !isHostname(name) {
 		t.Skipf("this host's name %q would have to be changed", name)
 	}
 	return guest.Resumed{Epoch: "abc-1", Hostname: name}
@@ -144,5 +144,22 @@ func TestRegister_Answers(t *testing.T) {
 		if w := post(guest.ResumedPath, body); w.Code != http.StatusBadRequest {
 			t.Errorf("%.40q: got %d, want 400", body, w.Code)
 		}
+	}
+}
+
+func TestMade_TakesItsAlphabetOnly(t *testing.T) {
+	for _, c := range []struct {
+		s    string
+		want bool
+	}{
+		{"dev-1", true}, {"-", true}, {strings.Repeat("a", 63), true},
+		{"", false}, {strings.Repeat("a", 64), false}, {"Dev", false}, {"a b", false}, {"a\n", false}, {"a/b", false}, {"a.b", false}, {"é", false},
+	} {
+		if got := isHostname(c.s); got != c.want {
+			t.Errorf("isHostname(%q) = %v, want %v", c.s, got, c.want)
+		}
+	}
+	if id := strings.Repeat("0f", 16); !made(id, 32, 32, hexDigits) || made(id[1:], 32, 32, hexDigits) || made("g"+id[1:], 32, 32, hexDigits) {
+		t.Error("a machine id is 32 hexadecimal digits")
 	}
 }

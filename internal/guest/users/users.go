@@ -13,7 +13,6 @@ import (
 	"io"
 	"io/fs"
 	"os"
-	"path/filepath"
 	"strconv"
 	"strings"
 )
@@ -48,17 +47,14 @@ type User struct {
 // The name "" means DefaultName if it exists and root if not. Root exists in
 // every guest, also without files.
 func Lookup(etc, name string) (User, error) {
-	accounts, err := readFile(filepath.Join(etc, "passwd"), ParsePasswd)
-	if err != nil {
-		return User{}, err
-	}
+	return New(etc).Lookup(name)
+}
+
+// find returns the account name with its groups.
+func find(accounts []User, groups []Group, name string) (User, error) {
 	u, ok := pick(accounts, name)
 	if !ok {
 		return User{}, fmt.Errorf("%w: %q", ErrUnknown, name)
-	}
-	groups, err := readFile(filepath.Join(etc, "group"), ParseGroup)
-	if err != nil {
-		return User{}, err
 	}
 	for _, g := range groups {
 		if len(u.Groups) == maxGroups {

@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -102,4 +103,46 @@ func FuzzParse(f *testing.F) {
 			}
 		}
 	})
+}
+
+// What is kept of the files is never older than they are: an account is there
+// as soon as it is written, and gone as soon as it is removed.
+func TestAccounts_FollowTheFiles(t *testing.T) {
+	dir := etc(t, map[string]string{"passwd": passwd, "group": group})
+	old := time.Now().Add(-time.Hour)
+	age := func(name string) {
+		if err := os.Chtimes(filepath.Join(dir, name), old, old); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write := func(name, text string) {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	a := users.New(dir)
+	check := func(step, name string, uid uint32, groups ...uint32) {
+		t.Helper()
+		u, err := a.Lookup(name)
+		if err != nil || u.UID != uid || !cmp.Equal(u.Groups, groups) {
+			t.Errorf("%s: %s is %d in %v, %v; want %d in %v", step, name, u.UID, u.Groups, err, uid, groups)
+		}
+	}
+	check("at first", "user", 1000, 27, 998)
+	check("again", "user", 1000, 27, 998)
+	check("another", "daemon", 1)
+
+	// As many bytes, at the same time as far as the file says.
+	write("passwd", strings.Replace(passwd, "1000:1000", "2000:1000", 1))
+	age("passwd")
+	check("written over", "user", 2000, 27, 998)
+	if err := os.Rename(filepath.Join(dir, "passwd"), filepath.Join(dir, "passwd-")); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := a.Lookup("user"); !errors.Is(err, users.ErrUnknown) {
+		t.Errorf("removed: %v, want unknown", err)
+	}
+	write("passwd", passwd)
+	write("group", "wheel:x:10:user\n")
+	check("made anew", "user", 1000, 10)
 }
