@@ -13,6 +13,7 @@ import (
 
 	"github.com/billethq/billet/internal/clock"
 	"github.com/billethq/billet/internal/errs"
+	"github.com/billethq/billet/internal/road/framed"
 )
 
 // maxStreams bounds the streams that one session accepts at once, so that a
@@ -85,7 +86,7 @@ func (n *NodeEnd) serve(ctx context.Context, streams *sync.WaitGroup) error {
 	if err != nil {
 		return err
 	}
-	session, err := yamux.Server(conn, muxConfig())
+	session, err := yamux.Server(framed.New(conn), muxConfig())
 	if err != nil {
 		_ = conn.Close()
 		return errs.Wrap(errs.Internal, err, "start a session")
@@ -145,7 +146,7 @@ type GatewayEnd struct {
 
 // NewGatewayEnd takes over a connection that a node has switched to the road.
 func NewGatewayEnd(conn net.Conn) (*GatewayEnd, error) {
-	session, err := yamux.Client(conn, muxConfig())
+	session, err := yamux.Client(framed.New(conn), muxConfig())
 	if err != nil {
 		return nil, errs.Wrap(errs.Internal, err, "start a session")
 	}

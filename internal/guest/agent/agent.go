@@ -13,6 +13,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"sync"
 	"time"
 
 	"github.com/hashicorp/yamux"
@@ -25,6 +26,7 @@ import (
 	"github.com/billethq/billet/internal/guest/ports"
 	"github.com/billethq/billet/internal/guest/process"
 	"github.com/billethq/billet/internal/guest/resume"
+	"github.com/billethq/billet/internal/road/framed"
 )
 
 const (
@@ -64,6 +66,9 @@ type Agent struct {
 	conns  chan struct{} // a place for each stream served
 
 	filesystem *filesystem.Service
+
+	warmed  sync.Once      // at the first session, so that it does not delay that
+	warming sync.WaitGroup // for it
 }
 
 // New returns an Agent; Run does the work.
@@ -93,6 +98,7 @@ func New(c Config) (*Agent, error) {
 
 // Run dials and serves until ctx ends, and then closes every stream.
 func (a *Agent) Run(ctx context.Context) {
+	defer a.warming.Wait()
 	defer a.filesystem.Close()
 	defer a.server.Close()
 	wait := firstRedial
@@ -126,7 +132,7 @@ func (a *Agent) session(ctx context.Context) (attached, called bool) {
 	}
 	cfg := yamux.DefaultConfig()
 	cfg.LogOutput, cfg.Logger = nil, slog.NewLogLogger(a.cfg.Log.Handler(), slog.LevelDebug)
-	mux, err := yamux.Server(conn, cfg)
+	mux, err := yamux.Server(framed.New(conn), cfg)
 	if err != nil {
 		_ = conn.Close()
 		a.cfg.Log.Error("session_refused", "error", err)
@@ -135,6 +141,7 @@ func (a *Agent) session(ctx context.Context) (attached, called bool) {
 	stop := context.AfterFunc(ctx, func() { _ = mux.Close() })
 	defer stop()
 	a.cfg.Log.Info("attached")
+	a.warmed.Do(func() { a.warming.Go(a.warm) })
 	served := make(chan error, 1)
 	go func() { served <- a.server.Serve(limited{mux, a.conns}) }()
 	select {

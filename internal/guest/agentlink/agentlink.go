@@ -23,6 +23,7 @@ import (
 	"github.com/billethq/billet/internal/clock"
 	"github.com/billethq/billet/internal/errs"
 	"github.com/billethq/billet/internal/guest/guestpath"
+	"github.com/billethq/billet/internal/road/framed"
 )
 
 const (
@@ -217,7 +218,7 @@ func (k *Link) accept() {
 
 // serve makes a session of conn and the current one of it.
 func (k *Link) serve(conn net.Conn) {
-	s, err := yamux.Client(newGuard(conn), &yamux.Config{
+	s, err := yamux.Client(framed.New(newGuard(conn)), &yamux.Config{
 		AcceptBacklog:          maxOpening,
 		EnableKeepAlive:        true,
 		KeepAliveInterval:      keepalive,
