@@ -14,6 +14,7 @@ if [ "${1:-}" = test ]; then
 		util-linux      # losetup
 		procps          # ps
 		busybox-static  # the smallest guest
+		openssh-client  # ssh, scp and sftp against the gateway
 		chromium        # opens a page in a workspace
 		postgresql      # the ledger's second adapter
 		qemu-system-x86 # boots a kernel with the other version of cgroups

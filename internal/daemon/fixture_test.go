@@ -29,7 +29,7 @@ func busyboxTar(t *testing.T, busybox string) []byte {
 		add(tar.Header{Name: d, Typeflag: tar.TypeDir, Mode: 0o755}, nil)
 	}
 	add(tar.Header{Name: "bin/busybox", Typeflag: tar.TypeReg, Mode: 0o755}, body)
-	for _, n := range []string{"sh", "cat", "echo", "sync", "sleep", "dd", "ls", "sha256sum", "mkdir", "head", "true", "yes", "rm", "stty", "test", "nc", "kill", "ps", "mv"} {
+	for _, n := range []string{"sh", "cat", "echo", "sync", "sleep", "dd", "ls", "sha256sum", "mkdir", "head", "true", "yes", "rm", "stty", "test", "nc", "kill", "ps", "mv", "grep"} {
 		add(tar.Header{Name: "bin/" + n, Typeflag: tar.TypeSymlink, Linkname: "busybox"}, nil)
 	}
 	add(tar.Header{Name: "etc/passwd", Typeflag: tar.TypeReg, Mode: 0o644}, []byte("root:x:0:0:root:/root:/bin/sh\n"))

@@ -1,15 +1,10 @@
 package daemon
 
 import (
-	"bytes"
-	"context"
 	"crypto/sha256"
 	"errors"
 	"fmt"
 	"io"
-	"net"
-	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -20,198 +15,6 @@ import (
 	"github.com/billethq/billet/internal/api"
 	"github.com/billethq/billet/internal/testenv"
 )
-
-// sshHome is the directory of a person with OpenSSH's client.
-type sshHome struct {
-	t   *testing.T
-	d   *deployment
-	dir string
-}
-
-// newSSHHome makes a key and a configuration, and tells billet of the key.
-func newSSHHome(t *testing.T, d *deployment) *sshHome {
-	t.Helper()
-	h := &sshHome{t: t, d: d, dir: t.TempDir()}
-	h.key("id")
-	if _, err := d.client.AddSSHKey(t.Context(), api.AddSSHKeyRequest{Name: filepath.Base(h.dir), PublicKey: h.read("id.pub")}); err != nil {
-		t.Fatal(err)
-	}
-	h.configure("id", "")
-	return h
-}
-
-func (h *sshHome) path(name string) string { return filepath.Join(h.dir, name) }
-
-func (h *sshHome) read(name string) string {
-	h.t.Helper()
-	b, err := os.ReadFile(h.path(name))
-	if err != nil {
-		h.t.Fatal(err)
-	}
-	return string(b)
-}
-
-func (h *sshHome) write(name, text string) {
-	h.t.Helper()
-	if err := os.WriteFile(h.path(name), []byte(text), 0o600); err != nil {
-		h.t.Fatal(err)
-	}
-}
-
-func (h *sshHome) key(name string) {
-	h.t.Helper()
-	out, err := exec.Command(testenv.NeedBinary(h.t, "ssh-keygen"), "-q", "-t", "ed25519", "-N", "", "-C", "test", "-f", h.path(name)).CombinedOutput()
-	if err != nil {
-		h.t.Fatalf("ssh-keygen: %v %s", err, out)
-	}
-}
-
-// configure has ssh know the deployment's host authority and nothing else.
-func (h *sshHome) configure(key, cert string) {
-	h.t.Helper()
-	info, err := h.d.client.SSH(h.t.Context())
-	if err != nil {
-		h.t.Fatal(err)
-	}
-	host, port, err := net.SplitHostPort(info.Listen)
-	if err != nil {
-		h.t.Fatal(err)
-	}
-	h.write("known", "@cert-authority "+info.HostAlias+" "+info.HostAuthority+"\n")
-	text := fmt.Sprintf("Host *\nHostName %s\nPort %s\nHostKeyAlias %s\nUserKnownHostsFile %s\nStrictHostKeyChecking yes\nIdentitiesOnly yes\nIdentityAgent none\nIdentityFile %s\nBatchMode yes\nControlPath %s\n",
-		host, port, info.HostAlias, h.path("known"), h.path(key), h.path("mux"))
-	if cert != "" {
-		text += "CertificateFile " + h.path(cert) + "\n"
-	}
-	h.write("config", text)
-}
-
-// command is ssh, or one of its kin, with the configuration.
-func (h *sshHome) command(program string, args ...string) *exec.Cmd {
-	h.t.Helper()
-	cmd := exec.Command(testenv.NeedBinary(h.t, program), append([]string{"-F", h.path("config")}, args...)...)
-	cmd.WaitDelay = 5 * time.Second
-	return cmd
-}
-
-// ssh runs a command of ssh's to its end.
-func (h *sshHome) ssh(stdin string, args ...string) (stdout, stderr string, code int) {
-	h.t.Helper()
-	return h.run(stdin, h.command("ssh", args...))
-}
-
-func (h *sshHome) run(stdin string, cmd *exec.Cmd) (stdout, stderr string, code int) {
-	h.t.Helper()
-	var out, errOut bytes.Buffer
-	cmd.Stdin, cmd.Stdout, cmd.Stderr = strings.NewReader(stdin), &out, &errOut
-	stop := time.AfterFunc(2*time.Minute, func() { _ = cmd.Process.Kill() })
-	defer stop.Stop()
-	err := cmd.Run()
-	var exit *exec.ExitError
-	if err != nil && !errors.As(err, &exit) {
-		h.t.Fatalf("%s: %v", cmd.Args, err)
-	}
-	return out.String(), errOut.String(), cmd.ProcessState.ExitCode()
-}
-
-// want runs ssh and wants its standard output, and success.
-func (h *sshHome) want(want string, args ...string) {
-	h.t.Helper()
-	if out, errOut, code := h.ssh("", args...); out != want || code != 0 {
-		h.t.Errorf("ssh %q: got %q, code %d, stderr %q, want %q", args, out, code, errOut, want)
-	}
-}
-
-// screen is a terminal with ssh on it.
-type screen struct {
-	t    *testing.T
-	cmd  *exec.Cmd
-	pty  *os.File
-	more chan []byte
-	seen string
-}
-
-func (h *sshHome) screen(args ...string) *screen {
-	h.t.Helper()
-	cmd := h.command("ssh", args...)
-	cmd.Env = append(os.Environ(), "TERM=vt100", "LANG=C.UTF-8")
-	f, err := pty.StartWithSize(cmd, &pty.Winsize{Cols: 101, Rows: 33})
-	if err != nil {
-		h.t.Fatal(err)
-	}
-	s := &screen{t: h.t, cmd: cmd, pty: f, more: make(chan []byte, 64)}
-	go func() {
-		defer close(s.more)
-		for {
-			buf := make([]byte, 4<<10)
-			n, err := f.Read(buf)
-			if n > 0 {
-				s.more <- buf[:n]
-			}
-			if err != nil {
-				return
-			}
-		}
-	}()
-	h.t.Cleanup(func() { _ = cmd.Process.Kill(); _ = f.Close(); _ = cmd.Wait() })
-	return s
-}
-
-func (s *screen) enter(text string) {
-	s.t.Helper()
-	if _, err := io.WriteString(s.pty, text); err != nil {
-		s.t.Fatal(err)
-	}
-}
-
-// until reads until text comes, and drops what was before it.
-func (s *screen) until(text string) {
-	s.t.Helper()
-	late := time.After(60 * time.Second)
-	for {
-		if i := strings.Index(s.seen, text); i >= 0 {
-			s.seen = s.seen[i+len(text):]
-			return
-		}
-		select {
-		case b, ok := <-s.more:
-			if !ok {
-				s.t.Fatalf("ssh ended before %q; the screen has %q", text, s.seen)
-			}
-			s.seen += string(b)
-		case <-late:
-			s.t.Fatalf("%q did not come; the screen has %q", text, s.seen)
-		}
-	}
-}
-
-// sshWorld is a deployment with one workspace and a person who may enter it.
-func sshWorld(t *testing.T) (*deployment, *sshHome) {
-	t.Helper()
-	testenv.NeedRoot(t)
-	testenv.NeedFUSE(t)
-	testenv.NeedLoop(t)
-	testenv.NeedBinary(t, "ssh")
-	testenv.LeakCheck(t)
-	d := up(t, home(t))
-	t.Cleanup(func() {
-		_ = d.client.DeleteWorkspace(context.Background(), "one", true)
-		testenv.Await(t, 60*time.Second, func() error {
-			all, err := d.client.Workspaces(context.Background())
-			if err == nil && len(all) > 0 {
-				err = errors.New("a workspace is still there")
-			}
-			return err
-		})
-		d.down()
-	})
-	d.image("base")
-	if _, err := d.client.CreateWorkspace(t.Context(), "", api.CreateWorkspaceRequest{Name: "one"}); err != nil {
-		t.Fatal(err)
-	}
-	d.until("one", api.WorkspaceRunning)
-	return d, newSSHHome(t, d)
-}
 
 func TestSSH_Sessions(t *testing.T) {
 	_, h := sshWorld(t)
@@ -270,4 +73,206 @@ func TestSSH_Sessions(t *testing.T) {
 			t.Errorf("exit of the master: code %d, %s", code, errOut)
 		}
 	})
+}
+
+func TestSSH_Files(t *testing.T) {
+	_, h := sshWorld(t)
+	body := strings.Repeat("line of a file\n", 200_000)
+	h.write("big", body)
+	sum := fmt.Sprintf("%x", sha256.Sum256([]byte(body)))
+	inGuest := func(path string) {
+		t.Helper()
+		h.want(sum+"  "+path+"\n", "one@gate", "sha256sum "+path)
+	}
+	t.Run("sftp", func(t *testing.T) {
+		batch := fmt.Sprintf("put %s /root/by-sftp\nmkdir /root/d\nrename /root/by-sftp /root/d/f\nget /root/d/f %s\nls -l /root/d\n", h.path("big"), h.path("back"))
+		cmd := h.command("sftp", "-b", "-", "one@gate")
+		if out, errOut, code := h.run(batch, cmd); code != 0 || !strings.Contains(out, "3000000") {
+			t.Fatalf("sftp: code %d, %s %s", code, out, errOut)
+		}
+		inGuest("/root/d/f")
+		if h.read("back") != body {
+			t.Error("the file came back another")
+		}
+	})
+	t.Run("scp", func(t *testing.T) {
+		if _, errOut, code := h.run("", h.command("scp", "-p", h.path("big"), "one@gate:/root/by-scp")); code != 0 {
+			t.Fatalf("scp: code %d, %s", code, errOut)
+		}
+		inGuest("/root/by-scp")
+		if _, errOut, code := h.run("", h.command("scp", "one@gate:/root/by-scp", h.path("copy"))); code != 0 || h.read("copy") != body {
+			t.Errorf("scp back: code %d, %s", code, errOut)
+		}
+	})
+	t.Run("client that vanishes in a transfer", func(t *testing.T) {
+		cmd := h.command("scp", "-l", "400", h.path("big"), "one@gate:/root/endless") // a minute at this rate
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		testenv.Await(t, 30*time.Second, func() error {
+			if out, _, _ := h.ssh("", "one@gate", "ls /root/endless"); out == "" {
+				return errors.New("the transfer has not begun")
+			}
+			return nil
+		})
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+		testenv.Await(t, 30*time.Second, func() error {
+			if out, _, _ := h.ssh("", "one@gate", "ps | grep '[b]illet-guest sftp'"); out != "" {
+				return errors.New("its server is still there: " + out)
+			}
+			return nil
+		})
+	})
+}
+
+func TestSSH_WhoMayEnter(t *testing.T) {
+	d, h := sshWorld(t)
+	refused := func(what, reason string) {
+		t.Helper()
+		if out, errOut, code := h.ssh("", "one@gate", "echo in"); code != 255 || out != "" || !strings.Contains(errOut, reason) {
+			t.Errorf("%s: got %q, code %d, %s, want %q", what, out, code, errOut, reason)
+		}
+	}
+	h.key("other")
+	h.configure("other", "")
+	refused("a key that nobody has", "Permission denied (publickey)")
+
+	cert := func(valid string) {
+		t.Helper()
+		c, err := d.client.SignSSH(t.Context(), api.SSHCertificateRequest{PublicKey: h.read("other.pub"), ValidFor: valid})
+		if err != nil {
+			t.Fatal(err)
+		}
+		h.write("other-cert.pub", c.Certificate+"\n")
+	}
+	cert("1h")
+	h.configure("other", "other-cert.pub")
+	h.want("in\n", "one@gate", "echo in")
+	cert("1s")
+	testenv.Await(t, 10*time.Second, func() error {
+		if _, errOut, code := h.ssh("", "one@gate", "true"); code != 255 || !strings.Contains(errOut, "certificate refused: certificate has expired") && !strings.Contains(errOut, "cert has expired") {
+			return fmt.Errorf("an expired certificate: code %d, %s", code, errOut)
+		}
+		return nil
+	})
+
+	h.configure("id", "")
+	if out, errOut, code := h.ssh("", "two@gate", "echo in"); code != 255 || out != "" || !strings.Contains(errOut, `workspace "two" is not there`) {
+		t.Errorf("a workspace that is not there: %q, code %d, %s", out, code, errOut)
+	}
+	// The host must show a certificate of this deployment.
+	good := h.read("known")
+	h.write("known", strings.Replace(good, "AAAAC3", "AAAAC4", 1))
+	refused("another host authority", "Host key verification failed")
+	h.write("known", good)
+	h.want("in\n", "one@gate", "echo in")
+
+	if err := d.client.RemoveSSHKey(t.Context(), filepath.Base(h.dir)); err != nil {
+		t.Fatal(err)
+	}
+	refused("a key that was removed", "Permission denied (publickey)")
+}
+
+func TestSSH_TerminalOutlivesItsClient(t *testing.T) {
+	_, h := sshWorld(t)
+	s := h.screen("one@gate")
+	s.enter("mark=kept; echo began$((1+1))\n")
+	s.until("began2")
+	s.enter("echo begins$((9+9)); sleep 2; echo while-away$((2+2))\n")
+	s.until("begins18")
+	_ = s.cmd.Process.Kill() // as a laptop that has no network any more
+	_ = s.cmd.Wait()
+
+	var again *screen
+	testenv.Await(t, 60*time.Second, func() error {
+		if out, _, _ := h.ssh("", "one@gate", "ps | grep -c '[s]leep 2'"); strings.TrimSpace(out) != "0" {
+			return errors.New("the terminal has not gone on yet")
+		}
+		return nil
+	})
+	again = h.screen("one@gate")
+	again.until("while-away4") // what was written meanwhile
+	again.enter("echo $mark-$((3+3))\n")
+	again.until("kept-6")
+
+	// Two at once are two.
+	second := h.screen("one@gate")
+	second.enter("echo mark=$mark-$((4+4))\n")
+	second.until("mark=-8")
+	second.enter("exit\n")
+	_ = second.cmd.Wait()
+
+	// An orderly end is one: the next is a new shell.
+	again.enter("exit\n")
+	_ = again.cmd.Wait()
+	third := h.screen("one@gate")
+	third.enter("echo mark=$mark-$((5+5))\n")
+	third.until("mark=-10")
+	third.enter("\n~.") // leaves the connection on purpose
+	_ = third.cmd.Wait()
+	testenv.Await(t, 30*time.Second, func() error {
+		if out, _, _ := h.ssh("", "one@gate", "ps | grep '[s]h -l'"); out != "" {
+			return errors.New("its shell was not hung up: " + out)
+		}
+		return nil
+	})
+}
+
+// A workspace that sleeps is resumed by who connects, and told of.
+func TestSSH_ConnectingWakes(t *testing.T) {
+	d, h := sshWorld(t)
+	if _, err := d.client.StopWorkspace(t.Context(), "one", api.StopWorkspaceRequest{}); err != nil {
+		t.Fatal(err)
+	}
+	d.until("one", api.WorkspaceStopped)
+	out, errOut, code := h.ssh("", "one@gate", "echo awake")
+	if out != "awake\n" || code != 0 || !strings.Contains(errOut, "billet: ") || !strings.Contains(errOut, "attached ") {
+		t.Errorf("got %q, code %d, stderr %q", out, code, errOut)
+	}
+	if _, err := d.client.StopWorkspace(t.Context(), "one", api.StopWorkspaceRequest{Cold: true}); err != nil {
+		t.Fatal(err)
+	}
+	d.until("one", api.WorkspaceStopped)
+	out, errOut, code = h.ssh("", "one@gate", "echo awake")
+	if out != "" || code != 255 || !strings.Contains(errOut, "hint: start it with: billet ws start one") {
+		t.Errorf("stopped for good: got %q, code %d, stderr %q", out, code, errOut)
+	}
+}
+
+// All roles end and come back while a session runs, and the gateway on the same
+// address with the same key: who connects again sees no warning.
+func TestSSH_GatewayComesBack(t *testing.T) {
+	d, h := sshWorld(t)
+	load := h.command("ssh", "one@gate", "yes")
+	load.Stdout = io.Discard
+	if err := load.Start(); err != nil {
+		t.Fatal(err)
+	}
+	s := h.screen("one@gate")
+	s.enter("mark=kept; echo began$((1+1))\n")
+	s.until("began2")
+	d.down()
+	if err := load.Wait(); err == nil {
+		t.Error("the session without a terminal ended well")
+	}
+	_ = s.cmd.Wait()
+
+	*d = *up(t, d.cfg)
+	d.until("one", api.WorkspaceRunning)
+	testenv.Await(t, 60*time.Second, func() error {
+		out, errOut, code := h.ssh("", "one@gate", "echo back")
+		if strings.Contains(errOut, "WARNING") || strings.Contains(errOut, "verification failed") {
+			t.Fatalf("a warning: %s", errOut)
+		}
+		if out != "back\n" || code != 0 {
+			return fmt.Errorf("got %q, code %d, %s", out, code, errOut)
+		}
+		return nil
+	})
+	again := h.screen("one@gate")
+	again.enter("echo mark=$mark-$((3+3))\n")
+	again.until("mark=kept-6")
+	again.enter("exit\n")
+	_ = again.cmd.Wait()
 }

@@ -33,7 +33,7 @@ func TestMain(m *testing.M) {
 // home is a state directory with the programs that daemons look for.
 func home(t *testing.T) config.Config {
 	t.Helper()
-	t.Setenv("PATH", filepath.Dir(testenv.NeedRunsc(t))+":"+filepath.Dir(testenv.NeedGuest(t))+":"+os.Getenv("PATH"))
+	t.Setenv("PATH", filepath.Dir(testenv.NeedGuest(t))+":"+filepath.Dir(testenv.NeedRunsc(t))+":"+os.Getenv("PATH"))
 	cfg := config.Default()
 	cfg.State = t.TempDir()
 	cfg.APIListen, cfg.GatewayListen, cfg.SSHListen, cfg.EntranceListen = freeAddr(t), freeAddr(t), freeAddr(t), freeAddr(t)

@@ -1,9 +1,11 @@
 package sshd
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -11,6 +13,7 @@ import (
 
 	"golang.org/x/crypto/ssh"
 
+	"github.com/billethq/billet/internal/clock"
 	"github.com/billethq/billet/internal/guest/execclient"
 	"github.com/billethq/billet/internal/model"
 )
@@ -27,12 +30,13 @@ const (
 	takeWindow = 15 * time.Minute
 	// takeAfter is how long a terminal has been left by a client that was not
 	// said to be lost: its gateway may only have lost the road for a moment.
-	takeAfter = 5 * time.Second
+	takeAfter = 3 * time.Second
+	takePause = 500 * time.Millisecond
 	// maxLeft bounds the terminals of one principal that nobody follows in one
 	// workspace: of more, the oldest is hung up.
 	maxLeft = 16
 	// takeTimeout bounds the search for one.
-	takeTimeout = 3 * time.Second
+	takeTimeout = 2 * takeAfter
 )
 
 // newTag names the session's process.
@@ -62,35 +66,39 @@ func (s *session) take(client *execclient.Client, r *ssh.Request, cmd *execclien
 	}
 	ctx, cancel := context.WithTimeout(s.ctx, takeTimeout)
 	defer cancel()
-	list, err := client.Terminals(ctx)
-	if err != nil {
-		s.c.s.cfg.Log.Debug("terminals not listed", "err", err)
-		return
-	}
-	var newest, oldest *execclient.Terminal
-	var newestAt, oldestAt int64
-	left := 0
-	for i := range list {
-		at, own := ownTerminal(list[i].Tag, s.c.grant().Principal)
-		if !own {
-			continue
+	for {
+		list, err := client.Terminals(ctx)
+		if err != nil {
+			s.c.s.cfg.Log.Debug("terminals not listed", "err", err)
+			return
 		}
-		left++
-		if oldest == nil || at < oldestAt {
-			oldest, oldestAt = &list[i], at
+		own := ownTerminals(list, s.c.grant().Principal)
+		if len(own) > maxLeft {
+			_ = client.Signal(ctx, own[len(own)-1].Tag, syscall.SIGHUP) // the next session tries again
 		}
-		free := !list[i].Held || list[i].Left >= takeAfter
-		if free && list[i].Left <= takeWindow && (newest == nil || at > newestAt) {
-			newest, newestAt = &list[i], at
+		if len(own) == 0 || own[0].Left > takeWindow {
+			return
+		}
+		if t := own[0]; !t.Held || t.Left >= takeAfter {
+			cmd.Again, cmd.Tag = &t, t.Tag
+			_, _ = fmt.Fprintf(s.ch.Stderr(), "billet: back at the terminal that was left %.0fs ago%s", t.Left.Seconds(), s.eol())
+			s.resize(*s.pty)
+			return
+		}
+		// Its gateway may only have lost the road: a moment tells.
+		if clock.Sleep(ctx, takePause) != nil {
+			return
 		}
 	}
-	if left > maxLeft && oldest != newest {
-		_ = client.Signal(ctx, oldest.Tag, syscall.SIGHUP) // the next session tries again
-	}
-	if newest == nil {
-		return
-	}
-	cmd.Again, cmd.Tag = newest, newest.Tag
-	_, _ = fmt.Fprintf(s.ch.Stderr(), "billet: back at the terminal that was left %.0fs ago%s", newest.Left.Seconds(), s.eol())
-	s.resize(*s.pty)
+}
+
+// ownTerminals returns those of a principal, the newest first.
+func ownTerminals(list []execclient.Terminal, who model.PrincipalID) []execclient.Terminal {
+	own := slices.DeleteFunc(list, func(t execclient.Terminal) bool { _, ok := ownTerminal(t.Tag, who); return !ok })
+	slices.SortFunc(own, func(a, b execclient.Terminal) int {
+		x, _ := ownTerminal(a.Tag, who)
+		y, _ := ownTerminal(b.Tag, who)
+		return cmp.Compare(y, x)
+	})
+	return own
 }
