@@ -55,6 +55,8 @@ type Control struct {
 	waiting map[model.WorkspaceID]string   // why a wanted start has no instance yet
 	due     time.Time                      // the next deadline of terms; zero: none
 	used    map[string]time.Time           // tickets of links, until they expire
+	// expected are the nodes of the server before this one that have not called yet.
+	expected map[model.NodeID]bool
 }
 
 // volatile is the part of an observation that only the present needs.
@@ -92,6 +94,10 @@ func New(ctx context.Context, cfg Config) (*Control, error) {
 	if err != nil {
 		return nil, err
 	}
+	nodes, err := cfg.Ledger.Nodes(ctx)
+	if err != nil {
+		return nil, err
+	}
 	return &Control{
 		cfg: cfg, deployment: d, signer: signer, began: now, changed: newSignal(),
 		nodes:   map[model.NodeID]*nodeView{},
@@ -99,6 +105,8 @@ func New(ctx context.Context, cfg Config) (*Control, error) {
 		flushes: map[model.InstanceID]flushWish{},
 		waiting: map[model.WorkspaceID]string{},
 		used:    map[string]time.Time{},
+
+		expected: expect(nodes),
 	}, nil
 }
 

@@ -2,9 +2,11 @@ package control
 
 import (
 	"context"
+	"slices"
 
 	"github.com/billethq/billet/internal/api"
 	"github.com/billethq/billet/internal/errs"
+	"github.com/billethq/billet/internal/fleet"
 	"github.com/billethq/billet/internal/model"
 	"github.com/billethq/billet/internal/road"
 )
@@ -15,17 +17,22 @@ func (c *Control) AttachImages(ctx context.Context, who model.Principal, req api
 		return api.Attachment{}, err
 	}
 	t := road.Ticket{Target: road.TargetImages, Tenant: who.Tenant, Image: req.Name, Kind: req.Kind, Owner: imageOwner(who)}
-	cs, err := c.candidates(ctx)
+	err := c.awaitNodes(ctx, func() error {
+		cs, err := c.candidates(ctx)
+		if err != nil {
+			return err
+		}
+		i := slices.IndexFunc(cs, func(n fleet.Candidate) bool { return !n.Silent })
+		if i < 0 {
+			return errs.New(errs.Unavailable, "no node answers that could build an image").WithHint("see: billet node ls")
+		}
+		t.Node = cs[i].Node.ID
+		return nil
+	})
 	if err != nil {
 		return api.Attachment{}, err
 	}
-	for _, n := range cs {
-		if !n.Silent {
-			t.Node = n.Node.ID
-			return c.attachment(who, t)
-		}
-	}
-	return api.Attachment{}, errs.New(errs.Unavailable, "no node answers that could build an image").WithHint("see: billet node ls")
+	return c.attachment(who, t)
 }
 
 // Images implements api.Service.

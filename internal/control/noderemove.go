@@ -136,6 +136,7 @@ func (c *Control) lost(ctx context.Context, in model.Instance) (api.LostInstance
 func (c *Control) forget(id model.NodeID) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	delete(c.expected, id)
 	if v := c.nodes[id]; v != nil {
 		v.node, v.recorded, v.observed = model.Node{}, time.Time{}, map[model.InstanceID]observedRecord{}
 	}

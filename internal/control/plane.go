@@ -129,7 +129,7 @@ func (c *Control) see(ctx context.Context, req api.SyncRequest) error {
 		c.mu.Lock()
 		view.node, view.recorded = n, m.Now
 		c.mu.Unlock()
-		c.changed.broadcast() // placements may have waited for this node
+		c.arrived(n.ID) // placements may have waited for this node
 	}
 	moved := false
 	for _, o := range req.Observed {

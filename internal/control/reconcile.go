@@ -6,8 +6,6 @@ import (
 
 	"github.com/billethq/billet/internal/clock"
 	"github.com/billethq/billet/internal/errs"
-	"github.com/billethq/billet/internal/failpoint"
-	"github.com/billethq/billet/internal/fleet"
 	"github.com/billethq/billet/internal/ledger"
 	"github.com/billethq/billet/internal/model"
 )
@@ -174,82 +172,6 @@ func (c *Control) tell(ctx context.Context, in *model.Instance, d model.Instance
 		return false, nil
 	}
 	return true, c.cfg.Ledger.SetInstanceDesired(ctx, c.meta(""), in.Tenant, in.ID, d)
-}
-
-// place chooses a node and reserves an instance there. The choice is made on a
-// view; the ledger checks it again as it commits.
-func (c *Control) place(ctx context.Context, m ledger.Meta, ws model.Workspace) (model.Instance, error) {
-	drivers, ceiling := []model.DriverName{model.DriverGVisor}, 0
-	if t, ok := c.tier(ws.Tier); ok {
-		drivers, ceiling = t.Drivers, t.Max
-	}
-	node, driver, err := c.choose(ctx, fleet.Need{Region: ws.Region, Shape: ws.Shape, Drivers: drivers, Machine: ws.Memory.Machine})
-	if err != nil {
-		return model.Instance{}, err
-	}
-	in, err := c.cfg.Ledger.Place(ctx, m, model.Instance{
-		ID: model.InstanceID(model.NewID()), Tenant: ws.Tenant, Region: ws.Region, Node: node, Driver: driver, Shape: ws.Shape,
-		SubjectKind: model.SubjectWorkspace, Subject: model.SubjectID(ws.ID), State: model.StateReserved,
-		Desired: model.InstanceRun, Created: m.Now, Updated: m.Now, LeaseUntil: m.Now.Add(leasePeriod),
-	}, ledger.Ceiling{Tier: ws.Tier, Max: ceiling, LeaseUntil: m.Now.Add(leasePeriod)})
-	if err != nil {
-		return in, err
-	}
-	failpoint.Reach(failpoint.CreatePlaced)
-	c.changed.broadcast()
-	return in, nil
-}
-
-func (c *Control) choose(ctx context.Context, need fleet.Need) (model.NodeID, model.DriverName, error) {
-	cs, err := c.candidates(ctx)
-	if err != nil {
-		return "", "", err
-	}
-	id, err := fleet.Choose(cs, need)
-	if err != nil {
-		return "", "", err
-	}
-	for _, cand := range cs {
-		if cand.Node.ID == id {
-			return id, cand.Node.Driver, nil
-		}
-	}
-	return "", "", errs.New(errs.Internal, "chosen node %s is not a candidate", id)
-}
-
-// candidates reads the fleet: nodes with what is charged to them.
-func (c *Control) candidates(ctx context.Context) ([]fleet.Candidate, error) {
-	nodes, err := c.cfg.Ledger.Nodes(ctx)
-	if err != nil {
-		return nil, err
-	}
-	charged, err := c.cfg.Ledger.Instances(ctx, ledger.InstanceFilter{Tenant: ledger.AllTenants, Charged: true})
-	if err != nil {
-		return nil, err
-	}
-	now := c.cfg.Clock.Now()
-	cs := make([]fleet.Candidate, len(nodes))
-	for i, n := range nodes {
-		cs[i] = fleet.Candidate{Node: n, Silent: c.silent(n.ID, now), Machine: c.machineOf(n.ID)}
-		for _, in := range charged {
-			if in.Node == n.ID {
-				cs[i].Used.VCPUs += in.Shape.VCPUs
-				cs[i].Used.Memory += in.Shape.Memory
-				cs[i].Used.Disk += in.Shape.Disk
-				cs[i].Live++
-			}
-		}
-	}
-	return cs, nil
-}
-
-func (c *Control) tier(name string) (model.Tier, bool) {
-	for _, t := range c.cfg.Tiers {
-		if t.Name == name {
-			return t, true
-		}
-	}
-	return model.Tier{}, false
 }
 
 // noteWait keeps why a wanted start has no instance, for whoever asks. One

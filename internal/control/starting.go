@@ -78,9 +78,10 @@ func (c *Control) refuseStart(ctx context.Context, ws model.Workspace, live mode
 }
 
 // startOver gives a live instance up for one on the newest snapshot. A refusal
-// for want of room comes first and leaves all as it was.
+// for want of room comes first and leaves all as it was. Its node stays charged
+// for what is given up; the tier's ceiling does not.
 func (c *Control) startOver(ctx context.Context, m ledger.Meta, ws model.Workspace, live model.Instance) (api.Workspace, error) {
-	if err := c.admit(ctx, ws); err != nil {
+	if err := c.admitBeside(ctx, ws, 1); err != nil {
 		return api.Workspace{}, err
 	}
 	lost, err := c.lost(ctx, live)

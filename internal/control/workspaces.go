@@ -11,7 +11,6 @@ import (
 	"github.com/billethq/billet/internal/api"
 	"github.com/billethq/billet/internal/errs"
 	"github.com/billethq/billet/internal/failpoint"
-	"github.com/billethq/billet/internal/fleet"
 	"github.com/billethq/billet/internal/ledger"
 	"github.com/billethq/billet/internal/model"
 )
@@ -138,26 +137,6 @@ func (c *Control) create(ctx context.Context, m ledger.Meta, ws model.Workspace,
 	}
 	c.changed.broadcast()
 	return c.show(ctx, got)
-}
-
-// admit refuses before anything is committed.
-func (c *Control) admit(ctx context.Context, ws model.Workspace) error {
-	t, ok := c.tier(ws.Tier)
-	drivers := []model.DriverName{model.DriverGVisor}
-	if ok {
-		drivers = t.Drivers
-	}
-	if t.Max > 0 {
-		use, err := c.cfg.Ledger.TierUse(ctx)
-		if err != nil {
-			return err
-		}
-		if use[t.Name] >= t.Max {
-			return errs.New(errs.Exhausted, "tier %s has %d of %d instances live", t.Name, use[t.Name], t.Max).WithHint("stop one of them, or raise the tier's max")
-		}
-	}
-	_, _, err := c.choose(ctx, fleet.Need{Region: ws.Region, Shape: ws.Shape, Drivers: drivers})
-	return err
 }
 
 // takeBack undoes the creation of a workspace whose first placement was refused,

@@ -100,8 +100,6 @@ func checkEver(cs []Candidate, n Need) error {
 	switch {
 	case !here:
 		return errs.New(errs.Unavailable, "region %s has no node", n.Region).WithHint("start one with: billet up, or: billet node")
-	case !answers:
-		return errs.New(errs.Unavailable, "no node answers in region %s", n.Region).WithHint("see: billet node ls")
 	case !drivers:
 		return errs.New(errs.Unsupported, "no node has a driver of %v", n.Drivers).WithHint("see: billet node ls, billet tier ls")
 	case !memory:
@@ -111,6 +109,8 @@ func checkEver(cs []Candidate, n Need) error {
 		return errs.New(errs.Invalid, "a disk of %s is larger than any node takes: one disk may be a quarter of the disk that its node offers, here %s",
 			model.Size(n.Shape.Disk), model.Size(disk)).
 			WithHint("choose a smaller disk, or raise node.capacity.disk in a node's configuration; see: billet node ls")
+	case !answers: // last: what can never be is not worth waiting for
+		return errs.New(errs.Unavailable, "no node answers in region %s", n.Region).WithHint("see: billet node ls")
 	}
 	return nil
 }

@@ -38,6 +38,7 @@ func TestChoose_Refusals(t *testing.T) {
 		{"another region", []Candidate{abroad}, need(1), errs.Unavailable},
 		{"silent", []Candidate{silent}, need(1), errs.Unavailable},
 		{"driver", []Candidate{docker}, need(1), errs.Unsupported},
+		{"never fits, and silent", []Candidate{silent}, need(9), errs.Invalid},
 		{"never fits", []Candidate{node("a", 8, 0)}, need(9), errs.Invalid},
 		{"disk never fits", []Candidate{node("a", 8, 0)}, big, errs.Invalid},
 		{"full now", []Candidate{node("a", 8, 7)}, need(2), errs.Exhausted},
