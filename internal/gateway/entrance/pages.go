@@ -71,7 +71,7 @@ func (v *visit) loginPage(why string) {
 	v.w.Header().Set("WWW-Authenticate", `Bearer realm="billet"`)
 	v.answer(http.StatusUnauthorized, shownPage{
 		Title: "Private", Text: why, Login: v.prefix + loginPath, Next: next,
-		Hint: fmt.Sprintf("Open it with a link of: billet ws open %s %d, or send a token as Authorization: Bearer.", v.name, v.port),
+		Hint: fmt.Sprintf("open it with a link of: billet ws open %s %d, or send a token as Authorization: Bearer.", v.name, v.port),
 	})
 }
 
@@ -115,7 +115,7 @@ func (v *visit) refuse(err error) {
 	if inGuest && kind != errs.Unavailable && kind != errs.Exhausted {
 		status, title = http.StatusBadGateway, "Nobody there"
 	}
-	if status == http.StatusServiceUnavailable {
+	if kind == errs.Unavailable || kind == errs.Exhausted {
 		v.w.Header().Set("Retry-After", retryAfter)
 	}
 	if !v.shown && !inGuest && (kind == errs.Conflict || kind == errs.Unavailable || kind == errs.Internal) {
