@@ -133,13 +133,13 @@ func TestEntrance_LinkIsGoodOnce(t *testing.T) {
 	if err := admit("web", ticket); !errs.Is(err, errs.Unauthenticated) {
 		t.Errorf("the second time: got %v", err)
 	}
-	late, lost := link(), link()
+	lost := link()
 	w.clock.advance(time.Second)
 	w.open() // a restart forgets what was used
 	if err := admit("web", lost); !errs.Is(err, errs.Unauthenticated) {
 		t.Errorf("from before a restart: got %v", err)
 	}
-	late = link()
+	late := link()
 	w.clock.advance(linkTTL)
 	if err := admit("web", late); !errs.Is(err, errs.Unauthenticated) {
 		t.Errorf("at its end: got %v", err)
