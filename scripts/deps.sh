@@ -16,6 +16,7 @@ if [ "${1:-}" = test ]; then
 		busybox-static  # the smallest guest
 		openssh-client  # ssh, scp and sftp against the gateway
 		chromium        # opens a page in a workspace
+		nodejs npm      # the published clients of the E2B API
 		postgresql      # the ledger's second adapter
 		qemu-system-x86 # boots a kernel with the other version of cgroups
 	)

@@ -87,7 +87,10 @@ func (h *Handler) lost(w http.ResponseWriter, r *http.Request, err error) {
 	h.cfg.Log.Debug("sandbox not reached", "sandbox", v.target.id, "port", v.target.port, "error", err)
 	message := "the sandbox could not be reached: it may be going down"
 	if v.target.port != agentPort {
-		message = "the sandbox is running but nothing answers on port " + v.target.port
+		message = "the sandbox is running but nothing listens on port " + v.target.port
+		if !errs.Is(err, errs.NotFound) {
+			message = "port " + v.target.port + " of the sandbox could not be reached: " + err.Error()
+		}
 	}
 	h.refuseData(w, v.target, http.StatusBadGateway, message)
 }
