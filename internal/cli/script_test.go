@@ -254,6 +254,8 @@ func fakeCommand(ts *testscript.TestScript, neg bool, args []string) {
 		if len(args) == 3 {
 			ts.Check(w.fake.Change(args[1], running))
 		}
+	case "kill": // for the client that it was lent to
+		w.fake.Kill(args[1])
 	case "fail":
 		detail := "oom_kill rose by 1\x1b[31m"
 		if len(args) > 3 {

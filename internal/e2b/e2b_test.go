@@ -221,6 +221,11 @@ func TestLife_PauseConnectTimeoutKill(t *testing.T) {
 	if got := left(); got != 200*time.Second {
 		t.Errorf("resumed: %v left", got)
 	}
+	want("POST", at+"/pause", ``, 204)
+	want("POST", "/v2"+at+"/connect", `{"timeout":10}`, 201)
+	if got := left(); got != 200*time.Second {
+		t.Errorf("resumed for less than it had: %v left", got)
+	}
 	want("POST", at+"/pause", `{"memory":false}`, 204)
 	want("POST", at+"/resume", ``, 201)
 	want("POST", at+"/pause", ``, 204)

@@ -229,7 +229,11 @@ func (h *Handler) wake(ctx context.Context, who model.Principal, o api.OnTerms, 
 	if _, err := h.cfg.Service.Connect(ctx, who, id, api.ConnectRequest{DeadlineMilli: changeWait.Milliseconds()}, quietly); err != nil {
 		return err
 	}
-	_, err := h.cfg.Lending.SetDeadline(ctx, who, id, h.cfg.Clock.Now().Add(timeout), false, true)
+	deadline := h.cfg.Clock.Now().Add(timeout)
+	if o.Terms.Deadline.After(deadline) {
+		deadline = o.Terms.Deadline // connecting never takes time away
+	}
+	_, err := h.cfg.Lending.SetDeadline(ctx, who, id, deadline, false, true)
 	return err
 }
 
