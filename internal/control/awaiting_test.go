@@ -52,8 +52,10 @@ func (w *world) asking(name string) func(context.Context) (api.Workspace, error)
 }
 
 func TestRestart_CreateWaitsForTheNodes(t *testing.T) {
-	var a *host
-	restarted(t, func(w *world) { a = w.host("a") }, func(t *testing.T, w *world) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		a := w.host("a")
+		w.open()
 		got := ask(t.Context(), w, w.asking("one"))
 		select {
 		case <-got.done:

@@ -49,22 +49,13 @@ type Control struct {
 	changed    *signal
 
 	mu      sync.Mutex
-	nodes   map[model.NodeID]*nodeView     // what nodes were told and when they were heard
-	seen    map[model.InstanceID]volatile  // what nodes say that is not worth a record
+	nodes   map[model.NodeID]*nodeView     // what nodes said, were told, and when they were heard
 	flushes map[model.InstanceID]flushWish // flushes that were asked for
 	waiting map[model.WorkspaceID]string   // why a wanted start has no instance yet
 	due     time.Time                      // the next deadline of terms; zero: none
 	used    map[string]time.Time           // tickets of links, until they expire
 	// expected are the nodes of the server before this one that have not called yet.
 	expected map[model.NodeID]bool
-}
-
-// volatile is the part of an observation that only the present needs.
-type volatile struct {
-	unsaved    int64
-	durableAt  time.Time // by our clock
-	flushed    uint64    // the newest flushWish that was met
-	flushError string
 }
 
 var (
@@ -101,7 +92,6 @@ func New(ctx context.Context, cfg Config) (*Control, error) {
 	return &Control{
 		cfg: cfg, deployment: d, signer: signer, began: now, changed: newSignal(),
 		nodes:   map[model.NodeID]*nodeView{},
-		seen:    map[model.InstanceID]volatile{},
 		flushes: map[model.InstanceID]flushWish{},
 		waiting: map[model.WorkspaceID]string{},
 		used:    map[string]time.Time{},

@@ -61,15 +61,15 @@ type flushWish struct {
 // the wishes of the earlier life, and its echo of one must not pass for that of
 // ours: numbers begin at the microseconds since 1970, and beyond what the node
 // has met, for a clock may have been set back.
-func (c *Control) wish(id model.InstanceID, memory bool) uint64 {
+func (c *Control) wish(in model.Instance, memory bool) uint64 {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	seen, heard := c.seen[id]
+	seen, heard := c.seenLocked(in)
 	if !heard {
 		return 0
 	}
-	n := max(uint64(c.cfg.Clock.Now().UnixMicro()), c.flushes[id].number+1, seen.flushed+1)
-	c.flushes[id] = flushWish{number: n, memory: memory}
+	n := max(uint64(c.cfg.Clock.Now().UnixMicro()), c.flushes[in.ID].number+1, seen.flushed+1)
+	c.flushes[in.ID] = flushWish{number: n, memory: memory}
 	c.changed.broadcast()
 	return n
 }
@@ -91,8 +91,8 @@ func (c *Control) saved(ctx context.Context, ws model.Workspace) (model.Workspac
 			return ws, errs.New(errs.Conflict, "node %s is silent: what workspace %s wrote since %s cannot be saved now", c.nodeName(live.Node), ws.Name, ws.HeadAt.Format(time.RFC3339)).
 				WithHint("wait for the node; see: billet node ls")
 		case number == 0:
-			number = c.wish(live.ID, c.keep(ws) > 0)
-		case c.flushed(live.ID) >= number:
+			number = c.wish(*live, c.keep(ws) > 0)
+		case c.flushed(*live) >= number:
 			return c.cfg.Ledger.Workspace(ctx, ws.Tenant, string(ws.ID))
 		}
 		select {
@@ -119,8 +119,7 @@ func (c *Control) atRest(ctx context.Context, ws model.Workspace, waited bool) (
 }
 
 // flushed is the newest wish that the instance's node has met.
-func (c *Control) flushed(id model.InstanceID) uint64 {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.seen[id].flushed
+func (c *Control) flushed(in model.Instance) uint64 {
+	v, _ := c.seen(in)
+	return v.flushed
 }

@@ -34,8 +34,10 @@ func (c *Control) RemoveNode(ctx context.Context, who model.Principal, ref strin
 		return api.RemovedNode{}, err
 	}
 	c.cfg.Log.Warn("node removed", "node", n.ID, "name", n.Name, "principal", who.ID, "lost", len(ended))
-	c.forget(n.ID)
-	c.changed.broadcast()
+	defer func() { // once it is said what was lost: that is known of the node alone
+		c.forget(n.ID)
+		c.changed.broadcast()
+	}()
 	out := api.RemovedNode{ID: n.ID, Name: n.Name, Lost: make([]api.LostInstance, 0, len(ended))}
 	for _, in := range ended {
 		lost, err := c.lost(ctx, in)
@@ -122,22 +124,10 @@ func (c *Control) lost(ctx context.Context, in model.Instance) (api.LostInstance
 		return out, err
 	}
 	out.Workspace, out.DurableAt = ws.Name, ws.HeadAt
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	seen := c.seen[in.ID]
+	seen, _ := c.seen(in)
 	out.UnsavedBytes = seen.unsaved
 	if seen.durableAt.After(out.DurableAt) {
 		out.DurableAt = seen.durableAt
 	}
 	return out, nil
-}
-
-// forget makes a node that calls again a new one.
-func (c *Control) forget(id model.NodeID) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	delete(c.expected, id)
-	if v := c.nodes[id]; v != nil {
-		v.node, v.recorded, v.observed = model.Node{}, time.Time{}, map[model.InstanceID]observedRecord{}
-	}
 }

@@ -15,28 +15,6 @@ import (
 	"github.com/billethq/billet/internal/road"
 )
 
-// nodeView is what control remembers of one node between its syncs.
-type nodeView struct {
-	syncing    int       // syncs that are held open now
-	machine    string    // fingerprint: whose memory the node can restore
-	heard      time.Time // when the newest one began or ended
-	recorded   time.Time // when SeeNode was last written
-	node       model.Node
-	observed   map[model.InstanceID]observedRecord
-	generation model.Generation
-	answer     [32]byte // hash of the newest answer
-}
-
-type observedRecord struct {
-	hash [32]byte
-	at   time.Time
-}
-
-// recordEvery bounds how often an unchanged node or observation is written
-// again: often enough to renew leases, rarely enough to keep an idle fleet
-// silent on the ledger's disk.
-const recordEvery = leasePeriod / 4
-
 // flushIntentTTL is how long an upload may take (storage.md: far below the
 // garbage collector's grace).
 const flushIntentTTL = 2 * time.Hour
@@ -50,8 +28,13 @@ func (c *Control) Sync(ctx context.Context, req api.SyncRequest) (api.SyncRespon
 	if !model.IsID(string(req.Node)) {
 		return api.SyncResponse{}, errs.New(errs.Invalid, "node id %q is not an id", req.Node)
 	}
-	defer c.hear(req.Node)()
-	if err := c.see(ctx, req); err != nil {
+	if n := len(req.Observed); n > maxObserved {
+		return api.SyncResponse{}, errs.New(errs.Invalid, "a node reports %d instances, at most %d are taken", n, maxObserved).
+			WithHint("look at that node: its state directory has the remains of more instances than a host can run")
+	}
+	view, done := c.hear(req.Node)
+	defer done()
+	if err := c.see(ctx, view, req); err != nil {
 		return api.SyncResponse{}, err
 	}
 	hold := min(time.Duration(req.WaitMilli)*time.Millisecond, syncHold)
@@ -59,7 +42,7 @@ func (c *Control) Sync(ctx context.Context, req api.SyncRequest) (api.SyncRespon
 	defer timer.Stop()
 	for {
 		next := c.changed.next()
-		resp, fresh, err := c.answer(ctx, req)
+		resp, fresh, err := c.answer(ctx, view, req)
 		if err != nil || fresh || hold <= 0 {
 			return resp, err
 		}
@@ -73,164 +56,9 @@ func (c *Control) Sync(ctx context.Context, req api.SyncRequest) (api.SyncRespon
 	}
 }
 
-// silentAfter is how long a node may be without a held sync and still be
-// placed on: between two syncs there is a moment, and a lost one is retried
-// within seconds.
-const silentAfter = 8 * time.Second
-
-// hear notes that the node is there, and that it is while its sync is held.
-func (c *Control) hear(id model.NodeID) (done func()) {
-	view := c.view(id)
-	note := func(n int) {
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		view.syncing += n
-		view.heard = c.cfg.Clock.Now()
-	}
-	note(1)
-	return func() { note(-1) }
-}
-
-// silent reports whether a node cannot be placed on: this server holds no sync
-// of it and has not for a while. A node of an earlier life of this server
-// counts once it has called.
-func (c *Control) silent(id model.NodeID, now time.Time) bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	v := c.nodes[id]
-	return v == nil || v.syncing == 0 && now.Sub(v.heard) > silentAfter
-}
-
-// see records the node and what it observes.
-func (c *Control) see(ctx context.Context, req api.SyncRequest) error {
-	m := c.meta("")
-	view := c.view(req.Node)
-	c.mu.Lock()
-	view.machine = req.Machine
-	c.mu.Unlock()
-	n := model.Node{
-		ID: req.Node, Tenant: model.DefaultTenant, Region: model.DefaultRegion, Name: req.Name, Driver: req.Driver,
-		BootID: req.BootID, Version: req.Version, Capacity: req.Capacity, LastSeen: m.Now, Created: m.Now,
-	}
-	same := n
-	c.mu.Lock()
-	known, recorded := view.node, view.recorded
-	c.mu.Unlock()
-	same.LastSeen, same.Created = known.LastSeen, known.Created
-	if n.Name != known.Name {
-		if err := c.ownName(ctx, n); err != nil {
-			return err
-		}
-	}
-	if same != known || m.Now.Sub(recorded) >= recordEvery {
-		if err := c.cfg.Ledger.SeeNode(ctx, m, n); err != nil {
-			return err
-		}
-		c.mu.Lock()
-		view.node, view.recorded = n, m.Now
-		c.mu.Unlock()
-		c.arrived(n.ID) // placements may have waited for this node
-	}
-	moved := false
-	for _, o := range req.Observed {
-		changed, err := c.observe(ctx, m, view, req.Node, o)
-		if err != nil {
-			return err
-		}
-		moved = moved || changed
-	}
-	if moved {
-		c.changed.broadcast()
-	}
-	return nil
-}
-
-// ownName refuses a node whose name another one bears that is there: people
-// and programs mean one node by it. The name of a silent one is free, because
-// a host that has lost its state comes back under a new id.
-func (c *Control) ownName(ctx context.Context, n model.Node) error {
-	all, err := c.cfg.Ledger.Nodes(ctx)
-	if err != nil {
-		return err
-	}
-	for _, other := range all {
-		if other.Name == n.Name && other.ID != n.ID && !c.silent(other.ID, n.LastSeen) {
-			return errs.New(errs.Conflict, "node name %s is taken by node %s", n.Name, other.ID).
-				WithHint("give this node another name: node.name in the configuration")
-		}
-	}
-	return nil
-}
-
-func (c *Control) view(id model.NodeID) *nodeView {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	v := c.nodes[id]
-	if v == nil {
-		v = &nodeView{observed: map[model.InstanceID]observedRecord{}}
-		c.nodes[id] = v
-	}
-	return v
-}
-
-// durableSlack is how far the moment up to which everything is durable may vary
-// from report to report, by the time that each took to come here, and be the
-// same: whoever watches a workspace is not told of that.
-const durableSlack = time.Second
-
-func earlier(a, b time.Time) time.Time {
-	if b.Before(a) {
-		return b
-	}
-	return a
-}
-
-// observe records one observation; an instance that control does not know, or
-// knows under another epoch, is no error: the answer fences it.
-func (c *Control) observe(ctx context.Context, m ledger.Meta, view *nodeView, node model.NodeID, o api.ObservedInstance) (bool, error) {
-	v := volatile{unsaved: o.UnsavedBytes, flushed: o.Flushed, flushError: o.FlushError}
-	if o.DurableAge > 0 {
-		v.durableAt = m.Now.Add(-o.DurableAge)
-	}
-	c.mu.Lock()
-	old := c.seen[o.ID]
-	if v.durableAt.Sub(old.durableAt).Abs() < durableSlack {
-		v.durableAt = earlier(old.durableAt, v.durableAt)
-		old.durableAt = v.durableAt
-	}
-	moved := old != v
-	c.seen[o.ID] = v
-	last := view.observed[o.ID]
-	c.mu.Unlock()
-
-	stable := o
-	stable.UnsavedBytes, stable.DurableAge, stable.Flushed, stable.FlushError = 0, 0, 0, ""
-	hash := hashOf(stable)
-	if hash == last.hash && m.Now.Sub(last.at) < recordEvery {
-		return moved, nil
-	}
-	changed, err := c.cfg.Ledger.Observe(ctx, m, ledger.Observation{
-		Node: node, Instance: o.ID, Epoch: o.Epoch, State: o.State, Cause: o.Cause, Detail: o.Detail,
-		Phases: o.Phases, LeaseUntil: m.Now.Add(leasePeriod),
-	})
-	if errs.Is(err, errs.NotFound) || errs.Is(err, errs.Stale) || errs.Is(err, errs.Conflict) {
-		return moved, nil
-	}
-	if err != nil {
-		return moved, err
-	}
-	if changed && o.State == model.StateEnded {
-		failpoint.Reach(failpoint.StopReported)
-	}
-	c.mu.Lock()
-	view.observed[o.ID] = observedRecord{hash: hash, at: m.Now}
-	c.mu.Unlock()
-	return moved || changed, nil
-}
-
 // answer computes what the node should be told; fresh says that it differs
 // from what the node has.
-func (c *Control) answer(ctx context.Context, req api.SyncRequest) (api.SyncResponse, bool, error) {
+func (c *Control) answer(ctx context.Context, view *nodeView, req api.SyncRequest) (api.SyncResponse, bool, error) {
 	instances, err := c.desired(ctx, req)
 	if err != nil {
 		return api.SyncResponse{}, false, err
@@ -243,7 +71,7 @@ func (c *Control) answer(ctx context.Context, req api.SyncRequest) (api.SyncResp
 		Deployment: c.deployment.ID, DomainKeys: keys, Gateways: c.cfg.Gateways,
 		TicketKey: c.TicketKey(), FlushEvery: c.cfg.FlushEvery, StopGrace: c.cfg.StopGrace,
 	}}
-	fresh := c.number(req, &resp)
+	fresh := c.number(view, req, &resp)
 	now := c.cfg.Clock.Now()
 	resp.Projection.SessionTicket, err = road.Sign(c.signer, road.Ticket{
 		Deployment: c.deployment.ID, Node: req.Node, Target: road.TargetSession, Expires: now.Add(sessionTicketTTL),
@@ -253,12 +81,11 @@ func (c *Control) answer(ctx context.Context, req api.SyncRequest) (api.SyncResp
 
 // number gives the answer its generation: a new one whenever its content
 // changes or the node has another than the newest.
-func (c *Control) number(req api.SyncRequest, resp *api.SyncResponse) (fresh bool) {
+func (c *Control) number(view *nodeView, req api.SyncRequest, resp *api.SyncResponse) (fresh bool) {
 	hash := hashOf(resp)
 	now := c.cfg.Clock.Now()
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	view := c.nodes[req.Node]
 	if view.generation == 0 || view.answer != hash || req.Have > view.generation {
 		// Microseconds since 1970 keep generations rising over restarts of
 		// the server, and a clock that was set back cannot lower them.

@@ -38,8 +38,12 @@ func (c *Control) reconcile(ctx context.Context) error {
 	if err := c.expire(ctx); err != nil {
 		return err
 	}
+	known := c.remembered() // before the records are read: what comes later is newer than they are
 	all, err := c.cfg.Ledger.Workspaces(ctx, ledger.AllTenants)
 	if err != nil {
+		return err
+	}
+	if err := c.prune(ctx, known, all); err != nil {
 		return err
 	}
 	due, moved, err := c.lapse(ctx, all)
@@ -51,6 +55,9 @@ func (c *Control) reconcile(ctx context.Context) error {
 	c.mu.Unlock()
 	for _, ws := range all {
 		m, err := c.step(ctx, ws)
+		if ctx.Err() != nil {
+			return err
+		}
 		if err != nil {
 			c.cfg.Log.Error("workspace step failed", "workspace", ws.ID, "err", err)
 		}

@@ -30,7 +30,7 @@ func (c *Control) show(ctx context.Context, ws model.Workspace) (api.Workspace, 
 	case newest != nil && newest.State.Live():
 		v.Instance = &api.Instance{ID: newest.ID, Node: c.nodeName(newest.Node), Driver: newest.Driver, State: newest.State, Epoch: newest.Epoch, Cause: newest.Cause}
 		v.Detail = newest.Detail
-		c.showVolatile(&v, newest.ID)
+		c.showVolatile(&v, *newest)
 	case v.State == api.WorkspaceStarting:
 		v.Detail, v.Phases = waiting, nil
 	case v.State == api.WorkspaceFailed && newest != nil:
@@ -41,10 +41,8 @@ func (c *Control) show(ctx context.Context, ws model.Workspace) (api.Workspace, 
 	return v, nil
 }
 
-func (c *Control) showVolatile(v *api.Workspace, id model.InstanceID) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	seen := c.seen[id]
+func (c *Control) showVolatile(v *api.Workspace, in model.Instance) {
+	seen, _ := c.seen(in)
 	v.UnsavedBytes, v.FlushError = seen.unsaved, seen.flushError
 	if seen.durableAt.After(v.DurableAt) {
 		v.DurableAt = seen.durableAt

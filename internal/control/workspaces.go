@@ -281,9 +281,7 @@ func (c *Control) refuseLoss(ws model.Workspace, live *model.Instance) error {
 		return nil
 	}
 	hint := fmt.Sprintf("save it first: billet ws stop %s; or lose it: billet ws rm %s --force", ws.Name, ws.Name)
-	c.mu.Lock()
-	v := c.seen[live.ID]
-	c.mu.Unlock()
+	v, _ := c.seen(*live)
 	since := ws.HeadAt.Format(time.RFC3339)
 	if live.State == model.StateUnproven {
 		return errs.New(errs.Conflict, "node %s is silent: what workspace %s wrote since %s may still be there", c.nodeName(live.Node), ws.Name, since).WithHint("%s", hint)
