@@ -156,6 +156,7 @@ func sleepers() exceptions {
 	return exceptions{
 		{"internal/driver/gvisor/fault_test.go", "kills at moments spread over a start: the moment is the case"},
 		{"internal/image/ext4/ext4_test.go", "lets the clock show another second: the time is what must not get into an image"},
+		{"internal/control/awaiting_test.go", "its functions run in the synctest bubble of restarted"},
 		{"bench/figures_test.go", "leaves a workspace idle for a while: the time is the workload"},
 	}
 }

@@ -35,8 +35,7 @@ const askEvery = 2 * time.Second
 // dial implements the dial function of execclient.Config.
 func (w *way) dial(ctx context.Context) (net.Conn, error) {
 	conn, err := w.open(ctx)
-	switch errs.KindOf(err) {
-	case errs.NotFound, errs.Stale, errs.Conflict:
+	if errs.Is(err, errs.NotFound) || errs.Is(err, errs.Stale) || errs.Is(err, errs.Conflict) {
 		w.mu.Lock()
 		w.gone = true
 		w.mu.Unlock()
@@ -51,14 +50,10 @@ func (w *way) open(ctx context.Context) (net.Conn, error) {
 	var lost error
 	if a.Ticket != "" && (clock.Real{}).Now().Before(a.Expires) {
 		conn, err := road.Dial(ctx, a)
-		switch errs.KindOf(err) {
-		case errs.Unauthenticated, errs.Denied:
-		case errs.Unavailable:
-			if !w.mayAsk() {
-				return nil, err
-			}
+		refused := errs.Is(err, errs.Unauthenticated) || errs.Is(err, errs.Denied)
+		if errs.Is(err, errs.Unavailable) && w.mayAsk() {
 			lost = err
-		default:
+		} else if !refused {
 			return conn, err
 		}
 	}
