@@ -16,10 +16,12 @@ if [ "${1:-}" = test ]; then
 		busybox-static  # the smallest guest
 		openssh-client  # ssh, scp and sftp against the gateway
 		chromium        # opens a page in a workspace
-		nodejs npm      # the published clients of the E2B API
 		postgresql      # the ledger's second adapter
 		qemu-system-x86 # boots a kernel with the other version of cgroups
 	)
+	# The published clients of the E2B API run on these. Some builds of nodejs bring
+	# npm along, and refuse Debian's own beside it.
+	command -v npm >/dev/null || packages+=(nodejs npm)
 fi
 
 missing=()
