@@ -147,7 +147,6 @@ func realClock() exceptions {
 		{"internal/clock", "the one source of time"},
 		{"internal/blob/dir", "compares with the times of files, which the kernel's clock gives"},
 		{"internal/guest", "a guest has its own clock"},
-		{"internal/road/stream.go", "a deadline of a connection, kept in a variable"},
 	}
 }
 

@@ -16,6 +16,7 @@ import (
 	"github.com/billethq/billet/internal/errs"
 	"github.com/billethq/billet/internal/model"
 	"github.com/billethq/billet/internal/road"
+	"github.com/billethq/billet/internal/road/splice"
 )
 
 // Config is what a gateway needs.
@@ -169,7 +170,7 @@ func (g *Gateway) stream(w http.ResponseWriter, r *http.Request) {
 		_ = guest.Close()
 		return
 	}
-	road.Join(client, guest)
+	splice.Join(client, guest)
 }
 
 // refuse answers with a problem.

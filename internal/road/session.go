@@ -14,6 +14,7 @@ import (
 	"github.com/billethq/billet/internal/clock"
 	"github.com/billethq/billet/internal/errs"
 	"github.com/billethq/billet/internal/road/framed"
+	"github.com/billethq/billet/internal/road/splice"
 )
 
 // maxStreams bounds the streams that one session accepts at once, so that a
@@ -117,7 +118,7 @@ func (n *NodeEnd) handle(ctx context.Context, stream net.Conn) {
 		_ = target.Close()
 		return
 	}
-	Join(stream, target)
+	splice.Join(stream, target)
 }
 
 func (n *NodeEnd) open(ctx context.Context, stream net.Conn) (net.Conn, error) {

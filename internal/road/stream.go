@@ -3,11 +3,7 @@ package road
 import (
 	"encoding/binary"
 	"encoding/json"
-	"errors"
 	"io"
-	"net"
-	"sync"
-	"time"
 
 	"github.com/billethq/billet/internal/errs"
 )
@@ -54,39 +50,4 @@ func readFrame(r io.Reader, v any) error {
 		return err
 	}
 	return json.Unmarshal(body, v)
-}
-
-// lingerAfterEOF bounds how long Join keeps one direction open after the other
-// has ended: long enough to drain what is in flight, short enough that a peer
-// which never closes holds nothing.
-const lingerAfterEOF = 10 * time.Second
-
-// Join copies between a and b in both directions until both have ended, and
-// closes both. When one direction ends the other has lingerAfterEOF left.
-func Join(a, b net.Conn) {
-	var wg sync.WaitGroup
-	pipe := func(dst, src net.Conn) {
-		_, err := io.Copy(dst, src)
-		closeWrite(dst)
-		deadline := time.Now().Add(lingerAfterEOF)
-		if err != nil && !errors.Is(err, io.EOF) {
-			deadline = time.Now() // broken, not ended: nothing is left to drain
-		}
-		_ = dst.SetReadDeadline(deadline)
-	}
-	wg.Go(func() { pipe(a, b) })
-	wg.Go(func() { pipe(b, a) })
-	wg.Wait()
-	_ = a.Close()
-	_ = b.Close()
-}
-
-// closeWrite ends the writing direction. A yamux stream's Close does exactly
-// that: reading goes on until the peer has closed too.
-func closeWrite(c net.Conn) {
-	if cw, ok := c.(interface{ CloseWrite() error }); ok {
-		_ = cw.CloseWrite()
-		return
-	}
-	_ = c.Close()
 }

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/billethq/billet/internal/guest"
+	"github.com/billethq/billet/internal/road/splice"
 )
 
 const (
@@ -82,7 +83,7 @@ func (s *Service) dial(w http.ResponseWriter, r *http.Request) {
 		s.log.Debug("stream_not_taken_over", "error", err)
 		return
 	}
-	join(client, server)
+	splice.Join(client, server)
 }
 
 // dial tries the target's addresses in turn.
