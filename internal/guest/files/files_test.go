@@ -38,14 +38,9 @@ type world struct {
 func newWorld(t *testing.T, token string) *world {
 	t.Helper()
 	testenv.NeedRoot(t)
-	top, err := os.MkdirTemp("", "files")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = os.RemoveAll(top) })
+	top := testenv.OpenDir(t)
 	w := &world{t: t, home: filepath.Join(top, "home")}
 	etc := filepath.Join(top, "etc")
-	w.must(os.Chmod(top, 0o755))
 	w.must(os.Mkdir(etc, 0o755))
 	w.must(os.Mkdir(w.home, 0o755))
 	w.must(os.Chown(w.home, uid, uid))
@@ -270,9 +265,7 @@ func TestErrors(t *testing.T) {
 	w.must(os.Chown(w.path("dir"), uid, uid))
 	w.must(os.WriteFile(w.path("secret"), []byte("root's"), 0o600))
 	small := testenv.TmpfsDir(t, "1m")
-	for _, dir := range []string{small, filepath.Dir(small), filepath.Dir(filepath.Dir(small))} {
-		w.must(os.Chmod(dir, 0o755))
-	}
+	testenv.Reachable(t, small)
 	w.must(os.Chmod(small, 0o777))
 	twice, twiceType := form(t, [3]string{"file", "same", "1"}, [3]string{"file", "./same", "2"})
 	nameless, namelessType := form(t, [3]string{"file", "", "1"})

@@ -37,14 +37,9 @@ type world struct {
 func newWorld(t *testing.T) *world {
 	t.Helper()
 	testenv.NeedRoot(t)
-	top, err := os.MkdirTemp("", "filesystem")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = os.RemoveAll(top) })
+	top := testenv.OpenDir(t)
 	w := &world{t: t, home: filepath.Join(top, "home"), now: time.Unix(1_700_000_000, 0)}
 	etc := filepath.Join(top, "etc")
-	w.must(os.Chmod(top, 0o755))
 	w.must(os.Mkdir(etc, 0o755))
 	w.must(os.Mkdir(w.home, 0o755))
 	w.must(os.Chown(w.home, uid, uid))

@@ -62,9 +62,7 @@ func TestRemove_BoundsDepth(t *testing.T) {
 func TestMove_BetweenFileSystems(t *testing.T) {
 	w := newWorld(t)
 	other := testenv.TmpfsDir(t, "16m")
-	for _, dir := range []string{other, filepath.Dir(other), filepath.Dir(filepath.Dir(other))} {
-		w.must(os.Chmod(dir, 0o755))
-	}
+	testenv.Reachable(t, other)
 	w.must(os.Chmod(other, 0o777))
 	src, old := filepath.Join(other, "src"), time.Unix(1_000_000_000, 0)
 	w.must(w.do(func(fs *userfs.FS) error {

@@ -36,7 +36,7 @@ type world struct {
 func newWorld(t *testing.T) *world {
 	t.Helper()
 	testenv.NeedRoot(t)
-	top := openTempDir(t)
+	top := testenv.OpenDir(t)
 	w := &world{t: t, etc: filepath.Join(top, "etc"), dir: filepath.Join(top, "dir")}
 	w.must(os.Mkdir(w.etc, 0o755))
 	w.must(os.Mkdir(w.dir, 0o777))
@@ -48,20 +48,6 @@ func newWorld(t *testing.T) *world {
 	w.must(err)
 	w.user = u
 	return w
-}
-
-// openTempDir is a temporary directory that every user can reach.
-func openTempDir(t *testing.T) string {
-	t.Helper()
-	dir, err := os.MkdirTemp("", "userfs")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = os.RemoveAll(dir) })
-	if err := os.Chmod(dir, 0o755); err != nil {
-		t.Fatal(err)
-	}
-	return dir
 }
 
 func (w *world) must(err error) {
@@ -290,9 +276,8 @@ func TestOpen_RefusesWhatIsNoFile(t *testing.T) {
 func TestWrite_LeavesWhatItHadWhenTheDiskIsFull(t *testing.T) {
 	w := newWorld(t)
 	small := testenv.TmpfsDir(t, "1m")
+	testenv.Reachable(t, small)
 	w.must(os.Chmod(small, 0o777))
-	w.must(os.Chmod(filepath.Dir(small), 0o755))
-	w.must(os.Chmod(filepath.Dir(filepath.Dir(small)), 0o755))
 	path := filepath.Join(small, "f")
 	err := w.do(func(fs *userfs.FS) error {
 		_, err := fs.Write(path, nil, strings.NewReader(strings.Repeat("x", 2<<20)))
