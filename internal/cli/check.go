@@ -13,6 +13,7 @@ import (
 
 	"github.com/billethq/billet/internal/api"
 	"github.com/billethq/billet/internal/config"
+	"github.com/billethq/billet/internal/daemon"
 	"github.com/billethq/billet/internal/errs"
 )
 
@@ -94,7 +95,7 @@ func (a *app) findings(ctx context.Context) []finding {
 		if err != nil {
 			return append(list, failed("config", err))
 		}
-		list = append(list, checkDisk(cfg), checkStore(cfg))
+		list = append(list, checkDisk(cfg), checkStore(ctx, cfg))
 	}
 	return list
 }
@@ -163,17 +164,16 @@ func checkDisk(cfg config.Config) finding {
 	return found("disk", text)
 }
 
-// checkStore writes and removes a file where objects go.
-func checkStore(cfg config.Config) finding {
-	dir := cfg.Objects()
-	if _, err := os.Stat(dir); errors.Is(err, fs.ErrNotExist) {
+// checkStore writes and removes an object.
+func checkStore(ctx context.Context, cfg config.Config) finding {
+	at := cfg.Objects()
+	if _, err := os.Stat(at); errors.Is(err, fs.ErrNotExist) {
 		return storeMissing(cfg)
 	}
-	if err := takesObjects(dir); err != nil {
-		return failed("store", errs.Wrap(errs.Unavailable, err, "%s takes no objects", dir).(*errs.Error).
-			WithHint("see that it is mounted, has room and may be written by the user that runs billet"))
+	if err := daemon.CheckStore(ctx, cfg); err != nil {
+		return failed("store", err)
 	}
-	return found("store", dir+" takes objects")
+	return found("store", at+" takes objects")
 }
 
 // storeMissing tells a server's machine, which needs no store of its own, from
@@ -186,19 +186,4 @@ func storeMissing(cfg config.Config) finding {
 	}
 	return failed("store", errs.New(errs.NotFound, "%s is not there", cfg.Objects()).
 		WithHint("mount what belongs there, or correct store.dir in the configuration; a node makes one only where nothing is stored yet"))
-}
-
-func takesObjects(dir string) error {
-	f, err := os.CreateTemp(dir, ".check-*")
-	if err != nil {
-		return err
-	}
-	_, err = f.WriteString("x")
-	if cerr := f.Close(); err == nil {
-		err = cerr
-	}
-	if rerr := os.Remove(f.Name()); err == nil {
-		err = rerr
-	}
-	return err
 }

@@ -132,7 +132,7 @@ func (w *world) serve() error {
 }
 
 func listen(dir string) (net.Listener, error) {
-	if err := os.MkdirAll(filepath.Join(dir, "objects"), 0o700); err != nil {
+	if err := os.MkdirAll(filepath.Join(dir, "objects", "~tmp"), 0o700); err != nil {
 		return nil, err
 	}
 	return net.Listen("unix", filepath.Join(dir, "billet.sock"))

@@ -6,6 +6,8 @@ import (
 
 	"github.com/billethq/billet/internal/api"
 	"github.com/billethq/billet/internal/blob/dir"
+	"github.com/billethq/billet/internal/config"
+	"github.com/billethq/billet/internal/errs"
 )
 
 // informer tells what is known of the deployment.
@@ -36,4 +38,25 @@ func openStore(ctx context.Context, name string, server informer) (*dir.Bucket, 
 		return nil, err
 	}
 	return dir.Create(name)
+}
+
+// CheckStore says whether the object store that the configuration names takes
+// an object.
+func CheckStore(ctx context.Context, cfg config.Config) error {
+	err := takesObject(ctx, cfg.Objects())
+	if err == nil || errors.Is(err, dir.ErrNone) {
+		return err
+	}
+	return errs.Wrap(errs.Unavailable, err, "%s takes no objects", cfg.Objects()).(*errs.Error).
+		WithHint("see that it is mounted, has room and may be written by the user that runs billet")
+}
+
+func takesObject(ctx context.Context, at string) error {
+	const key = "check"
+	bucket, err := dir.Open(at)
+	if err != nil {
+		return err
+	}
+	defer bucket.Close()
+	return errors.Join(bucket.Put(ctx, key, []byte("x")), bucket.Delete(ctx, key))
 }
