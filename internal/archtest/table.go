@@ -47,7 +47,7 @@ func layers() [][]string {
 		{"internal/ledger/sqlstore", "internal/road", "internal/cgroup", "internal/guest/guestpath"},
 		{"internal/config"},
 		{"internal/api", "internal/driver", "internal/ledger", "internal/blob"},
-		{"internal/fleet"},
+		{"internal/fleet", "internal/idle"},
 		{"internal/model"},
 		{"internal/clock", "internal/errs", "internal/failpoint"},
 	}
@@ -100,7 +100,7 @@ func confined() map[string]exceptions {
 }
 
 // pure are the packages of the core, impure what they may not import.
-func pure() []string { return []string{"internal/model", "internal/fleet"} }
+func pure() []string { return []string{"internal/model", "internal/fleet", "internal/idle"} }
 
 func impure() []string {
 	return []string{

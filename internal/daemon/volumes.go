@@ -122,7 +122,7 @@ func (v volumeClient) Mount() (rootfs, ns string) {
 // Status implements node.Volume.
 func (v volumeClient) Status(ctx context.Context) (node.VolumeStatus, error) {
 	st, err := v.c.Status(ctx)
-	out := node.VolumeStatus{Root: st.Root, UnsavedBytes: st.UnsavedBytes, Sealed: st.Sealed, Pending: st.Pending}
+	out := node.VolumeStatus{Root: st.Root, UnsavedBytes: st.UnsavedBytes, Sealed: st.Sealed, Pending: st.Pending, Traffic: st.Counters.ReadBytes + st.Counters.WrittenBytes}
 	for _, f := range st.Faults {
 		out.Faults = append(out.Faults, node.Fault{Kind: node.FaultKind(f.Kind), Detail: f.Detail})
 	}

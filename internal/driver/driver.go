@@ -49,6 +49,21 @@ type Driver interface {
 	Delete(ctx context.Context, ref Ref) error
 }
 
+// Meter is a Driver that measures its guests from outside, by counters that a
+// guest cannot forge.
+type Meter interface {
+	Driver
+
+	// Usage is what a guest has used since its start. errs.NotFound when there
+	// is no guest.
+	Usage(ctx context.Context, ref Ref) (Usage, error)
+}
+
+// Usage counts; it never falls as long as the guest lives.
+type Usage struct {
+	CPU time.Duration // of processor time, the sandbox itself included
+}
+
 // Ref finds a guest on this host.
 type Ref struct {
 	ID  model.InstanceID

@@ -34,6 +34,10 @@ const (
 	// HeaderExitCode, on the error of a Start whose command could not be
 	// executed, is the exit code that a shell would give: 126 or 127.
 	HeaderExitCode = "Billet-Exit-Code"
+	// HeaderFlow, on SendInput, says that the input is the bytes of connections
+	// that a client forwards, which somebody may use or nobody: the node counts
+	// them, and does not take each call for somebody's doing.
+	HeaderFlow = "Billet-Flow"
 )
 
 // Paths of billet's own calls on the agent, beside the contract's.
@@ -46,6 +50,7 @@ const (
 	TerminalsPath = "/billet/terminals"
 	DialPath      = "/billet/dial"  // GET ?network=tcp|unix&address=…, an upgrade to StreamProtocol
 	PortsPath     = "/billet/ports" // GET: Ports as JSON
+	JobsPath      = "/billet/jobs"  // POST: Jobs as JSON
 )
 
 // StreamProtocol is what DialPath switches to: the bytes of the connection,
@@ -53,6 +58,28 @@ const (
 // what may not be dialled, 502 when nothing listens there, 503 when too many
 // connections are open, 504 when what listens does not accept.
 const StreamProtocol = "billet-stream"
+
+// Jobs are the foreground jobs of a guest: the commands that clients started,
+// and what runs in the foreground of their terminals. It is the guest's word.
+type Jobs struct {
+	Jobs []Job `json:"jobs"` // at most MaxJobs
+}
+
+// Job is one of them.
+type Job struct {
+	ID     string        `json:"id"`     // the same as long as it is the same job
+	Name   string        `json:"name"`   // the beginning of its command line
+	Ticks  int64         `json:"ticks"`  // of processor time, of all its processes
+	Output int64         `json:"output"` // bytes that it, and what ran in its place before, wrote
+	Quiet  time.Duration `json:"quiet"`  // how long ago the newest came; 0: it has written nothing
+}
+
+// The bounds of a report.
+const (
+	MaxJobs    = 64
+	MaxJobName = 80
+	MaxJobID   = 64
+)
 
 // Ports are the TCP ports that something in the guest listens on.
 type Ports struct {

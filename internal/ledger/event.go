@@ -39,6 +39,12 @@ const (
 	EventPortShared   = "port.shared" // until the time in its data
 	EventPortUnshared = "port.unshared"
 
+	EventHoldPlaced   = "hold.placed" // until the time in its data, by its actor, and why
+	EventHoldReleased = "hold.released"
+
+	EventWorkspaceIdle  = "workspace.idle"  // hibernated because nobody worked in it; the data has the inputs
+	EventWorkspaceAwake = "workspace.awake" // such a hibernation failed and was taken back
+
 	EventMemoryExpired = "memory.expired"
 	EventMemoryDropped = "memory.dropped"
 

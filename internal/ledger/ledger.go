@@ -246,6 +246,31 @@ type Ledger interface {
 	// ExpireShares forgets those that have expired at m.Now.
 	ExpireShares(ctx context.Context, m Meta) error
 
+	// PutHold vetoes the hibernation of a workspace of h.Tenant for want of work until h.Expires, by
+	// m.Actor; one that is held is held by the new word. errs.Conflict once it is being deleted.
+	PutHold(ctx context.Context, m Meta, h model.Hold) (model.Hold, error)
+	// DeleteHold ends one; errs.NotFound when there is none, or it has expired.
+	DeleteHold(ctx context.Context, m Meta, tenant model.TenantID, ws model.WorkspaceID) error
+	// ExpireHolds forgets those that have expired at m.Now.
+	ExpireHolds(ctx context.Context, m Meta) error
+	// Idleness is what the records of a workspace say about it; nothing of one
+	// that is not there.
+	Idleness(ctx context.Context, m Meta, tenant model.TenantID, ws model.WorkspaceID) (model.Idleness, error)
+	// EndIdle hibernates a workspace in which nobody works, and its instance,
+	// and counts that, in one transaction with the look at whatever may have
+	// changed since the node has asked: ended is false unless both are to run
+	// and do, and while the workspace is held or on terms. errs.Stale unless the
+	// instance is its present one under that epoch.
+	EndIdle(ctx context.Context, m Meta, tenant model.TenantID, ws model.WorkspaceID, end model.IdleEnd) (ended bool, err error)
+	// WakeIdle takes such a hibernation back, because it has failed and the guest
+	// runs on. woken is false when it is none any more.
+	WakeIdle(ctx context.Context, m Meta, tenant model.TenantID, ws model.WorkspaceID, in model.InstanceID, why string) (woken bool, err error)
+	// NoteStretch counts a time that an instance was awake past its window; once
+	// by its number. errs.Stale when the epoch does not match.
+	NoteStretch(ctx context.Context, m Meta, in model.InstanceID, epoch model.Epoch, s model.IdleStretch) (counted bool, err error)
+	// IdleCounts are the counters of a tenant, by name, class and reason.
+	IdleCounts(ctx context.Context, tenant model.TenantID) ([]model.IdleCount, error)
+
 	// TierUse counts live instances by tier.
 	TierUse(ctx context.Context) (map[string]int, error)
 

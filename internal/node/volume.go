@@ -71,6 +71,7 @@ type VolumeStatus struct {
 	Sealed       bool
 	Faults       []Fault    // the first of each kind
 	Pending      model.Root // uploaded, and its commit is not known; "" when none is
+	Traffic      int64      // bytes that the guest's file system read and wrote since the process began
 }
 
 // Upload is what goes into a new root's metadata; all of it is the intent's,

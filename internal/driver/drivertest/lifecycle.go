@@ -28,6 +28,7 @@ var lifecycle = map[string]func(*testing.T, Harness){
 	"DeleteWhileRunning":  deleteWhileRunning,
 	"WaitEndsWithContext": waitEndsWithContext,
 	"Probe":               probe,
+	"Usage":               usage,
 }
 
 func nothingThere(t *testing.T, h Harness) {
@@ -256,5 +257,28 @@ func wantDead(t *testing.T, pid int) {
 	args, err := os.ReadFile("/proc/" + itoa(pid) + "/cmdline")
 	if err == nil && len(args) > 0 {
 		t.Errorf("process %d is alive: %q", pid, args)
+	}
+}
+
+// usage wants the counters of a driver that has some to see what a guest does,
+// and whoever asks to be told when there is no guest.
+func usage(t *testing.T, h Harness) {
+	f := newFixture(t, h)
+	meter, ok := f.d.(driver.Meter)
+	if !ok {
+		t.Skipf("driver %s measures nothing", f.d.Name())
+	}
+	if u, err := meter.Usage(f.ctx(), f.spec.Ref); !errs.Is(err, errs.NotFound) {
+		t.Errorf("without a guest: got %+v, %v, want not_found", u, err)
+	}
+	f.start()
+	before, err := meter.Usage(f.ctx(), f.spec.Ref)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.ask(request{Op: "memory", N: 16})
+	after, err := meter.Usage(f.ctx(), f.spec.Ref)
+	if err != nil || after.CPU <= before.CPU {
+		t.Errorf("after some work: got %+v, %v, was %+v", after, err, before)
 	}
 }

@@ -41,7 +41,7 @@ type Driver struct {
 	log   *slog.Logger
 }
 
-var _ driver.Driver = (*Driver)(nil)
+var _ driver.Meter = (*Driver)(nil)
 
 // New finds out how the host mounts cgroups; it starts nothing. A host without
 // the controllers is errs.Unsupported.
@@ -146,6 +146,16 @@ func (d *Driver) Delete(ctx context.Context, ref driver.Ref) error {
 		return fmt.Errorf("delete guest %s: %w", ref.ID, err)
 	}
 	return wrap(os.RemoveAll(ref.Dir), "delete guest %s", ref.ID)
+}
+
+// Usage implements driver.Meter, from the guest's cgroup.
+func (d *Driver) Usage(_ context.Context, ref driver.Ref) (driver.Usage, error) {
+	g, err := d.open(ref)
+	if err != nil {
+		return driver.Usage{}, fmt.Errorf("measure guest %s: %w", ref.ID, err)
+	}
+	c, err := g.group.Counters()
+	return driver.Usage{CPU: c.CPU}, wrap(err, "measure guest %s", ref.ID)
 }
 
 // guest is one instance as seen by this driver.

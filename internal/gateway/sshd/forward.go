@@ -168,7 +168,7 @@ func (f *forwards) start(ctx context.Context) (*forward.Client, error) {
 	f.stop = stop
 	f.done.Go(func() {
 		defer stop()
-		_, err := run.Run(running, execclient.Command{Args: []string{guestpath.Binary, "forward"}, Stdin: toGuest, Stdout: out})
+		_, err := run.Run(running, execclient.Command{Args: []string{guestpath.Binary, "forward"}, Stdin: toGuest, Stdout: out, Flow: true})
 		if err != nil && f.c.ctx.Err() == nil {
 			f.c.s.cfg.Log.Debug("ssh forwards lost", "err", err)
 		}

@@ -75,6 +75,8 @@ type Command struct {
 	Stdout io.Writer
 	Stderr io.Writer // the same
 
+	// Flow says that Stdin is the bytes of connections: nobody need sit there.
+	Flow bool
 	// Tag names the process, for Terminals and Signal; "" is a random name.
 	Tag string
 	// Again is a process that runs already, to go on with: nothing is started.

@@ -100,6 +100,9 @@ func (r *run) input(ctx context.Context, at int64, data []byte) error {
 	}
 	req := connect.NewRequest(&pb.SendInputRequest{Process: r.selector(), Input: in})
 	req.Header().Set(guest.HeaderInputOffset, strconv.FormatInt(at, 10))
+	if r.cmd.Flow {
+		req.Header().Set(guest.HeaderFlow, "1")
+	}
 	_, err := r.unary.SendInput(ctx, req)
 	return err
 }

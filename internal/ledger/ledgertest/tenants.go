@@ -109,6 +109,8 @@ var everyTenants = map[string]string{
 	"ExpireIntents":     "time ends it",
 	"ExpireIdempotency": "time ends it",
 	"ExpireShares":      "time ends it",
+	"ExpireHolds":       "time ends it",
+	"NoteStretch":       "a node speaks of it: the epoch guards it",
 	"SharedPort":        "a share is for everybody who knows the name",
 	"TierUse":           "a tier's ceiling is the deployment's",
 	"Close":             "it asks for nothing",
@@ -281,6 +283,34 @@ func foreignCalls() map[string]foreignCall {
 			prepare: func(f fx, o foreign) { f.share(o.workspace.ID) },
 			call:    func(f fx, t tenant, o foreign) error { return f.l.DeleteShare(f.ctx, f.m, t, o.workspace.ID, 80) },
 		},
+		"PutHold": {want: errs.NotFound, call: func(f fx, t tenant, o foreign) error { return drop(f.hold(t, o.workspace.ID, time.Hour)) }},
+		"DeleteHold": {
+			want:    errs.NotFound,
+			prepare: func(f fx, o foreign) { f.do(drop(f.hold(theirs, o.workspace.ID, time.Hour))) },
+			call:    func(f fx, t tenant, o foreign) error { return f.l.DeleteHold(f.ctx, f.m, t, o.workspace.ID) },
+		},
+		"Idleness": {
+			prepare: func(f fx, o foreign) { f.do(drop(f.hold(theirs, o.workspace.ID, time.Hour))) },
+			call: func(f fx, t tenant, o foreign) error {
+				i, err := f.l.Idleness(f.ctx, f.m, t, o.workspace.ID)
+				if err == nil && i == (model.Idleness{}) {
+					return errNothing
+				}
+				return err
+			},
+		},
+		"EndIdle": {want: errs.NotFound, call: func(f fx, t tenant, o foreign) error {
+			return drop(f.l.EndIdle(f.ctx, f.m, t, o.workspace.ID, f.idleEnd(o.instance)))
+		}},
+		"WakeIdle": {want: errs.NotFound, call: func(f fx, t tenant, o foreign) error {
+			return drop(f.l.WakeIdle(f.ctx, f.m, t, o.workspace.ID, o.instance.ID, ""))
+		}},
+		"IdleCounts": {
+			prepare: func(f fx, o foreign) {
+				f.do(drop(f.l.SetDesired(f.ctx, f.m, theirs, o.workspace.ID, model.DesiredHibernated)))
+			},
+			call: func(f fx, t tenant, _ foreign) error { return some(f.l.IdleCounts(f.ctx, t)) },
+		},
 		"Events": {call: func(f fx, t tenant, o foreign) error { return some(f.l.Events(f.ctx, t, string(o.workspace.ID), 0, 0)) }},
 		"Events all": {call: func(f fx, t tenant, o foreign) error {
 			events, err := f.l.Events(f.ctx, t, "", 0, 0)
@@ -341,6 +371,8 @@ type tenantsThings struct {
 	Terms      []model.Terms
 	Kept       []model.KeptSnapshot
 	Shares     []model.Share
+	Idleness   model.Idleness
+	Counts     []model.IdleCount
 }
 
 func (f *fixture) kept(t model.TenantID, o foreign) tenantsThings {
@@ -350,5 +382,6 @@ func (f *fixture) kept(t model.TenantID, o foreign) tenantsThings {
 		must[[]model.Workspace](f)(f.l.Workspaces(f.ctx, t)), must[[]model.Instance](f)(f.l.Instances(f.ctx, ledger.InstanceFilter{Tenant: t})),
 		must[[]model.Snapshot](f)(f.l.Snapshots(f.ctx, t, o.workspace.ID)), must[[]model.Terms](f)(f.l.Terms(f.ctx, t)), must[[]model.KeptSnapshot](f)(f.l.KeptSnapshots(f.ctx, t)),
 		must[[]model.Share](f)(f.l.Shares(f.ctx, f.m, t, o.workspace.ID)),
+		must[model.Idleness](f)(f.l.Idleness(f.ctx, f.m, t, o.workspace.ID)), must[[]model.IdleCount](f)(f.l.IdleCounts(f.ctx, t)),
 	}
 }

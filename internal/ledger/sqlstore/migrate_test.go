@@ -110,6 +110,7 @@ func TestMigrations_AreFrozen(t *testing.T) {
 		"0005_ssh_keys.sql":      "ea7e4446565ddf1ac8c7696d80c17eb0834753ad03f0a007bc2014427d237519",
 		"0004_terms.sql":         "d658537a98fd223a402a3da0361476f44cfe8bb82d487a3fcfd6944030ff2443",
 		"0006_shares.sql":        "cbf6d2a20d1048e8998a6578964ee56a7f58772c8aca5452a52a739079f4ae60",
+		"0007_idleness.sql":      "d346ca4dcd38c69309977f266c98a1de990ce12cecfd4dbc0848d02f79d387e3",
 	}
 	for _, m := range got {
 		if frozen[m.name] != m.checksum {

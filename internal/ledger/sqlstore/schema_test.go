@@ -13,8 +13,8 @@ func TestSchema_Rules(t *testing.T) {
 	}
 	tables := s.strings(t, "SELECT name FROM sqlite_schema WHERE type = 'table' AND name NOT LIKE 'sqlite_%' AND name <> 'migrations'")
 	want := []string{
-		"deployments", "events", "flush_intents", "generations", "idempotency", "images", "instances", "kept_snapshots",
-		"nodes", "principals", "shares", "snapshots", "ssh_keys", "subjects", "tenants", "terms", "tokens", "workspaces",
+		"deployments", "events", "flush_intents", "generations", "holds", "idempotency", "idle_counts", "images", "instances", "kept_snapshots",
+		"nodes", "principals", "shares", "sleeps", "snapshots", "ssh_keys", "subjects", "tenants", "terms", "tokens", "workspaces",
 	}
 	if slices.Sort(tables); !slices.Equal(tables, want) {
 		t.Errorf("tables are %v, want %v", tables, want)

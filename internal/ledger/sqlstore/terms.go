@@ -148,6 +148,9 @@ func (s *Store) EndTerms(ctx context.Context, m ledger.Meta, tenant model.Tenant
 		if err := t.putDesired(w); err != nil {
 			return err
 		}
+		if err := t.noteDesired(w, model.SleepDeadline); err != nil {
+			return err
+		}
 		ended = true
 		kind := ledger.EventTermsPaused
 		if end.Kill {

@@ -180,6 +180,9 @@ func (t *tx) setDesired(w model.Workspace, d model.Desired) (model.Workspace, er
 	if err := t.putDesired(w); err != nil {
 		return w, err
 	}
+	if err := t.noteDesired(w, model.SleepAsked); err != nil {
+		return w, err
+	}
 	if d == model.DesiredStopped {
 		w.Memory = model.Memory{}
 	}
@@ -239,6 +242,8 @@ func (t *tx) removeWorkspace(w model.Workspace) error {
 		"DELETE FROM snapshots WHERE workspace = ?",
 		"DELETE FROM terms WHERE workspace = ?",
 		"DELETE FROM shares WHERE workspace = ?",
+		"DELETE FROM holds WHERE workspace = ?",
+		"DELETE FROM sleeps WHERE workspace = ?",
 		"DELETE FROM workspaces WHERE id = ?",
 	} {
 		if err := t.exec(table, w.ID); err != nil {

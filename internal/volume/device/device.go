@@ -80,17 +80,21 @@ type layers struct {
 
 type counters struct {
 	reads, writes, flushes, fills, stalls atomic.Int64
+	readBytes, writtenBytes               atomic.Int64
 }
 
 // Stats counts what happened since Open, and what is held now.
 type Stats struct {
-	Reads       int64 // calls of ReadAt
-	Writes      int64 // of WriteAt and Zero
-	Flushes     int64
-	Fills       int64 // pages read from below because a write covered a part of one
-	Stalls      int64 // times that a read waited for a store that did not answer
-	ActivePages int64
-	SealedPages int64
+	Reads     int64 // calls of ReadAt
+	Writes    int64 // of WriteAt and Zero
+	Flushes   int64
+	Fills     int64 // pages read from below because a write covered a part of one
+	Stalls    int64 // times that a read waited for a store that did not answer
+	ReadBytes int64 // of ReadAt
+	// WrittenBytes are those of WriteAt: what is discarded is no bytes.
+	WrittenBytes int64
+	ActivePages  int64
+	SealedPages  int64
 }
 
 // Open finds the device as it was last flushed, or makes it on top of
@@ -216,7 +220,7 @@ func (d *Device) Root() model.Root {
 // Stats returns the counters.
 func (d *Device) Stats() Stats {
 	l := d.layers.Load()
-	s := Stats{Reads: d.reads.Load(), Writes: d.writes.Load(), Flushes: d.flushes.Load(), Fills: d.fills.Load(), Stalls: d.stalls.Load(), ActivePages: l.active.PageCount()}
+	s := Stats{Reads: d.reads.Load(), Writes: d.writes.Load(), Flushes: d.flushes.Load(), Fills: d.fills.Load(), Stalls: d.stalls.Load(), ReadBytes: d.readBytes.Load(), WrittenBytes: d.writtenBytes.Load(), ActivePages: l.active.PageCount()}
 	if l.sealed != nil {
 		s.SealedPages = l.sealed.PageCount()
 	}
@@ -229,6 +233,7 @@ func (d *Device) Stats() Stats {
 // give up a disk that is whole.
 func (d *Device) ReadAt(p []byte, off int64) error {
 	d.reads.Add(1)
+	d.readBytes.Add(int64(len(p)))
 	return d.report(d.withLayers(func(l *layers) error { return d.readLayers(l, true, p, off) }))
 }
 

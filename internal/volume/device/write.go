@@ -9,6 +9,7 @@ import (
 // block. A full host disk is ENOSPC (see IsFull).
 func (d *Device) WriteAt(p []byte, off int64) error {
 	d.writes.Add(1)
+	d.writtenBytes.Add(int64(len(p)))
 	for len(p) > 0 {
 		n, err := d.writeSome(p, off)
 		if err != nil {

@@ -150,13 +150,16 @@ type Status struct {
 
 // Counters count since the process began.
 type Counters struct {
-	Reads   int64               `json:"reads"`   // requests of the file system
-	Writes  int64               `json:"writes"`  // the same, discards included
-	Flushes int64               `json:"flushes"` // the same
-	Fills   int64               `json:"fills"`   // pages completed from below
-	Stalls  int64               `json:"stalls"`  // tries of a read that found no store
-	Fetch   volume.FetcherStats `json:"fetch"`
-	Cache   volume.CacheStats   `json:"cache"`
+	Reads   int64 `json:"reads"`   // requests of the file system
+	Writes  int64 `json:"writes"`  // the same, discards included
+	Flushes int64 `json:"flushes"` // the same
+	Fills   int64 `json:"fills"`   // pages completed from below
+	Stalls  int64 `json:"stalls"`  // tries of a read that found no store
+	// ReadBytes and WrittenBytes are those of the file system, discards left out.
+	ReadBytes    int64               `json:"read_bytes"`
+	WrittenBytes int64               `json:"written_bytes"`
+	Fetch        volume.FetcherStats `json:"fetch"`
+	Cache        volume.CacheStats   `json:"cache"`
 }
 
 // FaultKind says what went wrong under a guest.

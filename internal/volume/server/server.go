@@ -59,6 +59,7 @@ func (s *server) status() protocol.Status {
 		Mounted: s.isMounted(), Faults: s.faults.all(),
 		Counters: protocol.Counters{
 			Reads: held.Reads, Writes: held.Writes, Flushes: held.Flushes, Fills: held.Fills, Stalls: held.Stalls,
+			ReadBytes: held.ReadBytes, WrittenBytes: held.WrittenBytes,
 			Fetch: s.fetcher.Stats(), Cache: s.cache.Stats(),
 		},
 	}
