@@ -12,6 +12,10 @@ GO_BUILD  := CGO_ENABLED=0 go build -trimpath -buildvcs=$(VCS) -ldflags='-s -w'
 RESULTS   := build/results
 TESTSUM   := build/tools/testsum
 
+# A race-enabled process sleeps a second before it exits, for races that are at
+# it; the tests' processes are many, and end when they have been waited for.
+export GORACE := atexit_sleep_ms=0
+
 # Tests that need root, a sandbox, FUSE or a server say so by testenv. Those
 # packages run one at a time and never from the cache: two of them at once only
 # time each other out on two cores. Everything else is a unit test.

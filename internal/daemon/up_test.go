@@ -195,10 +195,14 @@ func TestUp_WorkspaceLivesThroughStopAndStart(t *testing.T) {
 		t.Fatal(err)
 	}
 	d.gone("one")
+	// The node hears last that nobody asks for what is left any more.
+	testenv.Await(t, 30*time.Second, func() error {
+		if left, _ := filepath.Glob(filepath.Join(cfg.NodeDir(), "instances", "*")); len(left) > 0 {
+			return fmt.Errorf("left on the node: %v", left)
+		}
+		return nil
+	})
 	d.down()
-	if left, _ := filepath.Glob(filepath.Join(cfg.NodeDir(), "instances", "*")); len(left) > 0 {
-		t.Errorf("left on the node: %v", left)
-	}
 }
 
 func (d *deployment) gone(name string) {
