@@ -67,17 +67,17 @@ func (s *spares) keep(ctx context.Context) {
 
 // open serves a volume by the spare, or by a new process when there is none or
 // the spare has not lived to see it.
-func (s *spares) open(ctx context.Context, cfg protocol.Config) (*client.Client, protocol.Ready, error) {
+func (s *spares) open(ctx context.Context, cfg protocol.Config, mounting func(rootfs, mountNS string)) (*client.Client, protocol.Ready, error) {
 	select {
 	case spare := <-s.ready:
 		s.taken <- struct{}{}
 		if spare.Alive() {
-			return spare.Open(ctx, cfg)
+			return spare.Open(ctx, cfg, mounting)
 		}
 		spare.Close()
 	default:
 	}
-	return client.Spawn(ctx, s.command, cfg)
+	return client.Spawn(ctx, s.command, cfg, mounting)
 }
 
 // close ends the spare and waits for that.

@@ -62,7 +62,7 @@ func (v volumes) Open(ctx context.Context, spec node.VolumeSpec) (node.Volume, e
 		ctx, cancel := context.WithTimeout(ctx, spawnTimeout)
 		defer cancel()
 		var ready protocol.Ready
-		c, ready, err = v.spares.open(ctx, v.document(spec))
+		c, ready, err = v.spares.open(ctx, v.document(spec), spec.Mounting)
 		v.log.Debug("volume process started", "instance", spec.Instance, "steps", ready.Steps)
 	}
 	var damaged *protocol.DamagedError

@@ -49,6 +49,27 @@ type Driver interface {
 	Delete(ctx context.Context, ref Ref) error
 }
 
+// Preparer is a Driver that can begin a start before the guest's root file
+// system is there.
+type Preparer interface {
+	Driver
+
+	// Prepare does of Start what needs neither root file system nor agent
+	// socket: RootFS need not be mounted yet in MountNS, which needs to be valid
+	// only while Prepare runs. A guest that is there is errs.Conflict. The caller
+	// ends it by Start or Drop, before it calls anything else for this id; the
+	// end of ctx, or of this process, leaves nothing that runs.
+	Prepare(ctx context.Context, spec Spec) (Prepared, error)
+}
+
+// Prepared is a start that waits.
+type Prepared interface {
+	// Start brings the guest up, as Driver.Start does.
+	Start(ctx context.Context) error
+	// Drop gives it up, and returns when nothing of it runs.
+	Drop()
+}
+
 // Meter is a Driver that measures its guests from outside, by counters that a
 // guest cannot forge.
 type Meter interface {

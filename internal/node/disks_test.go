@@ -28,6 +28,9 @@ type fakeVolume struct {
 	uploads int
 	opens   int
 	onOpen  func() error
+	onMount func() error // refuses a mount that has been announced
+	// elsewhere: it is mounted in another place than announced.
+	elsewhere bool
 	// before, when set, runs ahead of the named call and may refuse it.
 	before func(call string) error
 }
@@ -67,6 +70,18 @@ func (v volumesView) Open(ctx context.Context, spec VolumeSpec) (Volume, error) 
 				return errs.New(errs.Conflict, "the file system is still mounted: end the sandbox first")
 			}
 			f.spawned++
+			if spec.Mounting != nil {
+				rootfs, ns := volumeView{pid: 1000 + f.spawned}.Mount()
+				if f.elsewhere {
+					rootfs += "-other"
+				}
+				spec.Mounting(rootfs, ns)
+			}
+			if f.onMount != nil {
+				if err := f.onMount(); err != nil {
+					return err
+				}
+			}
 			f.pid, f.mounted, f.faults = 1000+f.spawned, true, nil
 		}
 		if err := os.WriteFile(overlayFile(spec.Dir), nil, 0o600); err != nil {
@@ -92,7 +107,7 @@ func (v volumesView) Clear(ctx context.Context, dir string) error {
 		if f == nil {
 			return nil
 		}
-		if w.guest(instanceOf(dir)).running {
+		if w.guest(instanceOf(dir)).running || v.l.held[instanceOf(dir)] {
 			return errs.New(errs.Conflict, "the file system is still mounted: end the sandbox first")
 		}
 		f.pid, f.mounted = 0, false

@@ -44,6 +44,7 @@ func (s *supervisor) bringUp(ctx context.Context) (up bool, err error) {
 	if s.losing() {
 		return false, s.volumeLost(ctx) // an earlier node died while it did that
 	}
+	defer s.dropEarly()
 	if err := s.openVolume(ctx); err != nil {
 		return false, s.startFailed(ctx, "volume", err)
 	}
@@ -68,6 +69,7 @@ func (s *supervisor) openVolume(ctx context.Context) error {
 	vol, err := s.node.cfg.Volumes.Open(ctx, VolumeSpec{
 		Dir: s.volumeDir(), Instance: d.ID, Subject: d.Subject, Tenant: d.Tenant, Epoch: d.Epoch,
 		Root: d.Root, Size: d.Shape.Disk, Keys: s.node.projection().DomainKeys,
+		Mounting: s.startEarly(ctx),
 	})
 	if err != nil {
 		return err
@@ -130,7 +132,7 @@ func (s *supervisor) listen() error {
 // into the same end. One whose start this node never saw succeed is started
 // once more, which leaves alone what runs.
 func (s *supervisor) ensureGuest(ctx context.Context) (up bool, err error) {
-	st, err := s.node.cfg.Driver.Inspect(ctx, s.ref())
+	st, err := s.inspect(ctx)
 	if err != nil { // unknown is never absent: what may run is not ended for this
 		return false, errs.Wrap(errs.Unavailable, err, "look for the guest")
 	}
@@ -156,29 +158,42 @@ func (s *supervisor) ensureGuest(ctx context.Context) (up bool, err error) {
 	return true, s.note(func() { s.rec.Started = true })
 }
 
+// inspect looks for the guest. Before its start began there was none.
+func (s *supervisor) inspect(ctx context.Context) (driver.Status, error) {
+	if s.earlyStands() {
+		return driver.Status{State: driver.Absent}, nil
+	}
+	return s.node.cfg.Driver.Inspect(ctx, s.ref())
+}
+
 func (s *supervisor) startGuest(ctx context.Context, found driver.State) error {
 	if found == driver.Exited {
 		if err := s.node.cfg.Driver.Delete(ctx, s.ref()); err != nil {
 			return err
 		}
 	}
-	d := s.desired()
 	rootfs, ns := s.vol.Mount()
 	// For good: it says after a power cut that there may be something to save.
 	if err := s.update(func() { s.rec.MountNS = ns }); err != nil {
 		return err
 	}
-	how, err := s.wake(ctx, driver.Spec{
-		Ref: s.ref(), RootFS: rootfs, MountNS: ns, SideDir: s.sideDir(), GuestBinary: s.guestBinary(),
-		Hostname: d.Name, Shape: d.Shape,
-		Labels: map[string]string{"billet.instance": string(d.ID), "billet.subject": string(d.Subject)},
-	})
+	how, err := s.wake(ctx, s.guestSpec(rootfs, ns))
 	if err != nil {
 		return err
 	}
 	failpoint.Reach(failpoint.CreateGuest)
 	s.reachWith(phaseGuest, how, model.StateStarting)
 	return nil
+}
+
+// guestSpec describes the guest on a disk that is mounted there.
+func (s *supervisor) guestSpec(rootfs, mountNS string) driver.Spec {
+	d := s.desired()
+	return driver.Spec{
+		Ref: s.ref(), RootFS: rootfs, MountNS: mountNS, SideDir: s.sideDir(), GuestBinary: s.guestBinary(),
+		Hostname: d.Name, Shape: d.Shape,
+		Labels: map[string]string{"billet.instance": string(d.ID), "billet.subject": string(d.Subject)},
+	}
 }
 
 // startFailed tells a step that may yet work from one that never will.

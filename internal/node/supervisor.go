@@ -38,6 +38,7 @@ type supervisor struct {
 
 	// Owned by run's goroutine.
 	vol       Volume
+	early     *early // the guest's start, while its disk is mounted
 	waits     *guestWait
 	guest     sync.Mutex    // held by a flush while it has the guest paused
 	flight    *flight       // the flush under way

@@ -34,6 +34,10 @@ type VolumeSpec struct {
 	Root     model.Root
 	Size     int64
 	Keys     []model.DomainKey
+	// Mounting, which may be nil, is called by an Open that starts a process,
+	// before the file system is mounted: with where that will be, and in which
+	// mount namespace.
+	Mounting func(rootfs, mountNS string)
 }
 
 // Volume is one volume process. Every call but Fault ends soon.

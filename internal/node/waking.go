@@ -64,6 +64,9 @@ func (s *supervisor) wake(ctx context.Context, spec driver.Spec) (how string, er
 
 // boot starts the guest from nothing, with the agent of this release.
 func (s *supervisor) boot(ctx context.Context, spec driver.Spec) error {
+	if p := s.takeEarly(spec); p != nil {
+		return p.Start(ctx)
+	}
 	if err := s.placeGuest(s.node.cfg.GuestBinary); err != nil {
 		return err
 	}

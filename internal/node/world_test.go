@@ -146,7 +146,8 @@ type life struct {
 	over   chan struct{} // closed when Run has returned
 	node   *Node
 	dead   bool
-	err    error // of Run
+	held   map[model.InstanceID]bool // starts that wait
+	err    error                     // of Run
 }
 
 // call is how every fake runs its effect, so that a life can end before or
@@ -229,7 +230,7 @@ func (w *world) start() *life {
 
 func (w *world) tryStart() (*life, error) {
 	ctx, cancel := context.WithCancel(context.Background())
-	l := &life{w: w, cancel: cancel, over: make(chan struct{})}
+	l := &life{w: w, cancel: cancel, over: make(chan struct{}), held: map[model.InstanceID]bool{}}
 	out := w.log
 	if out == nil {
 		out = io.Discard

@@ -33,6 +33,7 @@ func Run(t *testing.T, h Harness) {
 		tests map[string]func(*testing.T, Harness)
 	}{
 		{"Lifecycle", lifecycle},
+		{"Prepare", prepare},
 		{"HalfMade", halfMade},
 		{"Inside", inside},
 		{"Cause", causes},

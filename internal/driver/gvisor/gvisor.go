@@ -41,7 +41,10 @@ type Driver struct {
 	log   *slog.Logger
 }
 
-var _ driver.Meter = (*Driver)(nil)
+var (
+	_ driver.Meter    = (*Driver)(nil)
+	_ driver.Preparer = (*Driver)(nil)
+)
 
 // New finds out how the host mounts cgroups; it starts nothing. A host without
 // the controllers is errs.Unsupported.
@@ -78,24 +81,45 @@ func (d *Driver) Start(ctx context.Context, spec driver.Spec) error {
 	return wrap(d.start(ctx, spec, "run"), "start guest %s", spec.ID)
 }
 
+// Prepare implements driver.Preparer.
+func (d *Driver) Prepare(ctx context.Context, spec driver.Spec) (driver.Prepared, error) {
+	h, err := d.hold(ctx, spec, "run")
+	if err == nil && h == nil {
+		err = errs.New(errs.Conflict, "it runs already")
+	}
+	if err != nil {
+		return nil, fmt.Errorf("prepare guest %s: %w", spec.ID, err)
+	}
+	return h, nil
+}
+
 // start brings a guest up by a command of runsc, unless it runs.
 func (d *Driver) start(ctx context.Context, spec driver.Spec, verb ...string) error {
-	if err := checkSpec(spec); err != nil {
+	h, err := d.hold(ctx, spec, verb...)
+	if err != nil || h == nil {
 		return err
+	}
+	return h.start(ctx)
+}
+
+// hold begins a start by a command of runsc; nil: the guest runs already.
+func (d *Driver) hold(ctx context.Context, spec driver.Spec, verb ...string) (*held, error) {
+	if err := checkSpec(spec); err != nil {
+		return nil, err
 	}
 	g, err := d.open(spec.Ref)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	running, err := g.adopt(ctx)
 	if err != nil || running {
-		return err
+		return nil, err
 	}
-	if err := g.boot(ctx, spec, verb...); err != nil {
-		// Nothing of it may run on. The caller's context may have ended.
-		return errors.Join(err, g.kill(context.WithoutCancel(ctx)))
+	h, err := g.hold(ctx, spec, verb...)
+	if err != nil {
+		return nil, errors.Join(err, g.kill(context.WithoutCancel(ctx)))
 	}
-	return nil
+	return h, nil
 }
 
 // Inspect implements driver.Driver. It finishes what is left of a guest that

@@ -3,7 +3,6 @@ package gvisor
 import (
 	"context"
 	"errors"
-	"fmt"
 	"os"
 	"strconv"
 	"strings"
@@ -51,32 +50,6 @@ func (g guest) askSandbox(ctx context.Context) (process, error) {
 	return identify(state.PID)
 }
 
-// boot starts the guest by a command of runsc that takes a bundle: run, from
-// nothing, or restore. On an error some of it may run.
-func (g guest) boot(ctx context.Context, spec driver.Spec, verb ...string) error {
-	if err := g.prepare(ctx, spec); err != nil {
-		return err
-	}
-	console, err := newConsole()
-	if err != nil {
-		return err
-	}
-	defer console.Close()
-	ctx, cancel := context.WithTimeout(ctx, startTimeout)
-	defer cancel()
-	if err := g.runSandbox(ctx, spec, console, append(verb, "--detach", "--pid-file="+pidFile)...); err != nil {
-		return err
-	}
-	p, err := g.findSandbox()
-	if errors.Is(err, os.ErrNotExist) {
-		return errs.New(errs.Unavailable, "its PID 1 ended at once: %s", lastLines(readConsole(console)))
-	}
-	if err != nil {
-		return fmt.Errorf("find the sandbox's process: %w", err)
-	}
-	return g.dir.saveSandbox(p)
-}
-
 // findSandbox returns the process that runsc has started. One that has ended
 // already is os.ErrNotExist.
 func (g guest) findSandbox() (process, error) {
@@ -91,17 +64,11 @@ func (g guest) findSandbox() (process, error) {
 	return identify(pid)
 }
 
-// runSandbox runs runsc, by verb and its flags, in the guest's mount namespace.
-func (g guest) runSandbox(ctx context.Context, spec driver.Spec, console *os.File, verb ...string) error {
-	ns, err := openNamespace(spec.MountNS)
-	if err != nil {
-		return err
-	}
-	if ns != nil {
-		defer ns.Close()
-	}
-	args := append(append(sandboxFlags(), verb...), "--bundle="+g.dir.path(bundleDir), containerID)
-	_, err = command{
+// runSandbox runs runsc in the guest's mount namespace; nil is the caller's own.
+// args are its flags, a command that takes a bundle, and the command's flags.
+func (g guest) runSandbox(ctx context.Context, spec driver.Spec, ns, console *os.File, args ...string) error {
+	args = append(append(sandboxFlags(), args...), "--bundle="+g.dir.path(bundleDir), containerID)
+	_, err := command{
 		path: g.runsc, dir: g.ref.Dir, mountNS: ns, console: console, doors: g.group.Doors(),
 		needs: []string{spec.RootFS, spec.SideDir, spec.GuestBinary},
 		args:  args,
@@ -114,12 +81,15 @@ func (g guest) prepare(ctx context.Context, spec driver.Spec) error {
 	if err := g.freshGroup(ctx, spec); err != nil {
 		return err
 	}
-	for _, stale := range []string{bundleDir, stateDir, stoppingFile, panicFile, metricsFile, pidFile} {
+	for _, stale := range []string{bundleDir, stateDir, stoppingFile, panicFile, metricsFile, pidFile, gateFile} {
 		if err := os.RemoveAll(g.dir.path(stale)); err != nil {
 			return err
 		}
 	}
-	return writeBundle(g.dir.path(bundleDir), bundle(spec, g.group.Path()))
+	if err := writeBundle(g.dir.path(bundleDir), bundle(spec, g.group.Path())); err != nil {
+		return err
+	}
+	return makeGate(g.dir.path(gateFile))
 }
 
 // freshGroup makes the guest's cgroup. A node that was killed has taken its

@@ -119,7 +119,7 @@ func (g guest) bootAttached(ctx context.Context, spec driver.Spec, l *net.UnixLi
 	ctx, cancel := context.WithCancel(ctx)
 	ended := make(chan error, 1)
 	go func() {
-		ended <- g.runSandbox(ctx, spec, console, "run")
+		ended <- g.runSandbox(ctx, spec, nil, console, "run")
 		_ = l.Close() // nobody will dial any more
 	}()
 	conn, err := l.Accept()

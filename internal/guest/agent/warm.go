@@ -14,13 +14,14 @@ import (
 	"github.com/billethq/billet/internal/guest/processpb/processpbconnect"
 )
 
-// warmCommand is what no guest can execute: nothing comes of it but an error.
-const warmCommand = "/"
+// warmCommand is what no guest has in its path: nothing comes of it but an error.
+const warmCommand = "billet-warm"
 
-// warm asks the agent, by itself, for a command that cannot be executed. The
-// request goes the whole way of a first command up to the new process's exec: so
-// the code is read from the host, the tables of the messages are made and the
-// account files are known by the time that somebody waits for a command.
+// warm asks the agent, by itself, for a command that is not there. The request
+// goes the way of a first command up to its new process: so the code is read
+// from the host, the tables of the messages are made and the account files are
+// known by the time that somebody waits for a command. It forks nothing, for
+// which that command would have to wait.
 func (a *Agent) warm() {
 	msg, err := proto.Marshal(&processpb.StartRequest{Process: &processpb.ProcessConfig{Cmd: warmCommand}})
 	if err != nil {

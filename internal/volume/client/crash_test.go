@@ -86,7 +86,7 @@ func TestVolume_KilledAtEachStep(t *testing.T) {
 		p.arm(s)
 		failed := make(chan error)
 		go func() {
-			_, _, err := Spawn(w.ctx, w.command, cfg)
+			_, _, err := Spawn(w.ctx, w.command, cfg, nil)
 			failed <- err
 		}()
 		p.kill(s)

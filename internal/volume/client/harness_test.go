@@ -162,7 +162,7 @@ type vol struct {
 // spawn starts a process and has it ended with the test.
 func (w *world) spawn(cfg protocol.Config) *vol {
 	w.t.Helper()
-	c, ready, err := Spawn(w.ctx, w.command, cfg)
+	c, ready, err := Spawn(w.ctx, w.command, cfg, nil)
 	if err != nil {
 		log, _ := os.ReadFile(protocol.Place(cfg.Dir).LogFile())
 		w.t.Fatalf("spawn: %v\n%s", err, log)

@@ -292,7 +292,7 @@ func TestVolume_SpeaksOneVersion(t *testing.T) {
 	}
 	cfg := w.config(w.image)
 	cfg.Version++
-	if _, _, err := Spawn(w.ctx, w.command, cfg); !errs.Is(err, errs.Unsupported) {
+	if _, _, err := Spawn(w.ctx, w.command, cfg, nil); !errs.Is(err, errs.Unsupported) {
 		t.Errorf("spawn with version %d: %v, want unsupported", cfg.Version, err)
 	}
 }
@@ -300,7 +300,7 @@ func TestVolume_SpeaksOneVersion(t *testing.T) {
 func TestVolume_IsServedOnce(t *testing.T) {
 	w := newWorld(t)
 	v := w.spawn(w.config(w.image))
-	if _, _, err := Spawn(w.ctx, w.command, v.cfg); !errs.Is(err, errs.Conflict) {
+	if _, _, err := Spawn(w.ctx, w.command, v.cfg, nil); !errs.Is(err, errs.Conflict) {
 		t.Errorf("second process on one directory: %v, want conflict", err)
 	}
 	if got := v.read("etc/passwd"); len(got) == 0 || !v.status().Mounted {
@@ -375,12 +375,12 @@ func TestSpawn_ReportsWhatIsWrong(t *testing.T) {
 	} {
 		cfg := w.config(w.image)
 		test.change(&cfg)
-		_, _, err := Spawn(w.ctx, w.command, cfg)
+		_, _, err := Spawn(w.ctx, w.command, cfg, nil)
 		if !errs.Is(err, test.kind) {
 			t.Errorf("%s: %v, want kind %s", name, err, test.kind)
 		}
 	}
-	if _, _, err := Spawn(w.ctx, []string{"/bin/false"}, w.config(w.image)); !errs.Is(err, errs.Unavailable) {
+	if _, _, err := Spawn(w.ctx, []string{"/bin/false"}, w.config(w.image), nil); !errs.Is(err, errs.Unavailable) {
 		t.Errorf("a program that is no volume process: %v, want unavailable", err)
 	}
 }

@@ -83,13 +83,17 @@ func (s *Spare) Close() {
 // Open has the process serve a volume and returns when its file system is
 // mounted. ctx bounds the start alone. When Open fails the process is gone, and
 // so is what it had made, but for the overlay. A spare is used once.
-func (s *Spare) Open(ctx context.Context, cfg protocol.Config) (*Client, protocol.Ready, error) {
+//
+// mounting, which may be nil, is called before the file system is mounted, with
+// where that will be: its path, and the path of its mount namespace.
+func (s *Spare) Open(ctx context.Context, cfg protocol.Config, mounting func(rootfs, mountNS string)) (*Client, protocol.Ready, error) {
+	cfg.Announce = mounting != nil
 	if err := cfg.Check(); err != nil {
 		s.Close()
 		return nil, protocol.Ready{}, err
 	}
 	place := protocol.Place(cfg.Dir)
-	ready, err := s.open(ctx, place, cfg)
+	ready, err := s.open(ctx, place, cfg, mounting)
 	if err != nil {
 		_ = s.cmd.Process.Kill() // it may have ended
 		<-s.reaped
@@ -104,7 +108,7 @@ func (s *Spare) Open(ctx context.Context, cfg protocol.Config) (*Client, protoco
 	return c, ready, nil
 }
 
-func (s *Spare) open(ctx context.Context, place protocol.Place, cfg protocol.Config) (protocol.Ready, error) {
+func (s *Spare) open(ctx context.Context, place protocol.Place, cfg protocol.Config, mounting func(rootfs, mountNS string)) (protocol.Ready, error) {
 	defer s.out.Close()
 	defer s.feed.Close()
 	document, err := json.Marshal(protocol.Document{Volume: &cfg})
@@ -118,24 +122,34 @@ func (s *Spare) open(ctx context.Context, place protocol.Place, cfg protocol.Con
 	// takes the document whole: it is far smaller than a pipe's buffer.
 	_, _ = s.feed.Write(document)
 	_ = s.feed.Close()
-	return s.ready(ctx)
+	return s.ready(ctx, func(ns string) {
+		if mounting != nil {
+			mounting(place.RootFS(), ns)
+		}
+	})
 }
 
 // Spawn starts a volume process and has it serve a volume, as Prepare and Open
 // do.
-func Spawn(ctx context.Context, command []string, cfg protocol.Config) (*Client, protocol.Ready, error) {
+func Spawn(ctx context.Context, command []string, cfg protocol.Config, mounting func(rootfs, mountNS string)) (*Client, protocol.Ready, error) {
 	s, err := Prepare(command, nil)
 	if err != nil {
 		return nil, protocol.Ready{}, err
 	}
-	return s.Open(ctx, cfg)
+	return s.Open(ctx, cfg, mounting)
 }
 
-// ready reads the line.
-func (s *Spare) ready(ctx context.Context) (protocol.Ready, error) {
+// ready reads the lines.
+func (s *Spare) ready(ctx context.Context, mounting func(mountNS string)) (protocol.Ready, error) {
 	defer context.AfterFunc(ctx, func() { _ = s.out.SetReadDeadline(time.Now()) })()
+	lines := json.NewDecoder(s.out)
 	var r protocol.Ready
-	err := json.NewDecoder(s.out).Decode(&r)
+	err := lines.Decode(&r)
+	if err == nil && r.Mounting != "" {
+		mounting(r.Mounting)
+		r = protocol.Ready{}
+		err = lines.Decode(&r)
+	}
 	switch {
 	case err == nil:
 		return r, r.Error.Err()

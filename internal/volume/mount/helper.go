@@ -83,7 +83,6 @@ func Helper(order Order, in io.Reader, out io.Writer) int {
 	case order.Mount != nil:
 		m, err := mountDisk(ctx, *order.Mount)
 		send(answer{Mounted: &m}, err)
-		_, _ = io.Copy(io.Discard, in) // until the server has the namespace
 	case order.Unmount != nil:
 		send(answer{}, unmountDisk(ctx, *order.Unmount))
 	case order.Sync != nil:

@@ -107,7 +107,10 @@ func (m Mounter) run(ctx context.Context, ns *Namespace, o Order) error {
 // of Prepare.
 type Mounting struct {
 	Mounter
-	h *helper
+	h    *helper
+	ns   *Namespace // nil once Mount has given it away
+	ends sync.Once
+	gone chan struct{} // closed when the helper has been reaped
 }
 
 // Prepare starts the helper of a Mount to come, which then need not wait until
@@ -117,19 +120,42 @@ func (m Mounter) Prepare() (*Mounting, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Mounting{Mounter: m, h: h}, nil
+	ns, err := openNamespace(h.cmd.Process.Pid)
+	if err != nil {
+		h.end()
+		return nil, err
+	}
+	return &Mounting{Mounter: m, h: h, ns: ns, gone: make(chan struct{})}, nil
 }
 
-// End lets the helper go; it may be called again.
-func (p *Mounting) End() { p.h.end() }
+// NamespacePath names the namespace before anything is mounted in it.
+func (p *Mounting) NamespacePath() string { return p.ns.Path() }
+
+// End lets the helper go and waits for that; it may be called again.
+func (p *Mounting) End() {
+	p.letGo()
+	<-p.gone
+	if p.ns != nil {
+		_ = p.ns.Close() // nothing is mounted there
+		p.ns = nil
+	}
+}
+
+// letGo has the helper end while others go on.
+func (p *Mounting) letGo() {
+	p.ends.Do(func() {
+		go func() {
+			defer close(p.gone)
+			p.h.end()
+		}()
+	})
+}
 
 // Mount attaches, mounts and grows. The disk's path is this process's, the
 // directory has to be there in both namespaces. When it fails nothing is left
 // behind.
 func (p *Mounting) Mount(ctx context.Context, req MountRequest) (*Namespace, Mounted, error) {
-	// The helper stays in the namespace until it is ended; should this process
-	// be killed before it has the descriptor, the namespace ends with it.
-	defer p.End()
+	defer p.letGo()
 	// Through this process's root: the helper's namespace may be older than
 	// what is served here.
 	req.Disk = fmt.Sprintf("/proc/%d/root%s", os.Getpid(), req.Disk)
@@ -137,8 +163,9 @@ func (p *Mounting) Mount(ctx context.Context, req MountRequest) (*Namespace, Mou
 	if err != nil {
 		return nil, Mounted{}, err
 	}
-	ns, err := openNamespace(p.h.cmd.Process.Pid)
-	return ns, *a.Mounted, err
+	ns := p.ns
+	p.ns = nil
+	return ns, *a.Mounted, nil
 }
 
 // Unmount returns nil when the loop device is detached; errs.Conflict names

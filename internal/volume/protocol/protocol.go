@@ -65,6 +65,8 @@ type Config struct {
 	// DomainKeys has the tenant's key, and the deployment's if the volume
 	// builds on an image.
 	DomainKeys []model.DomainKey `json:"domain_keys"`
+	// Announce asks for the line that says where the file system will be.
+	Announce bool `json:"announce,omitempty"`
 }
 
 // CacheConfig is the host's block cache.
@@ -103,11 +105,15 @@ func (c *Config) Check() error {
 // Tag marks the loop device of an instance's volume.
 func Tag(id model.InstanceID) string { return "billet:" + string(id) }
 
-// Ready is the one line on standard output.
+// Ready is the last line on standard output. Where the document asks for it,
+// one comes before it that has only Mounting.
 type Ready struct {
 	Process
 	Steps []Step   `json:"steps,omitempty"`
 	Error *Problem `json:"error,omitempty"` // set: the process is ending, nothing is mounted
+	// Mounting is the mount namespace in which the file system is about to be
+	// mounted, at the place's RootFS; valid as MountNS is.
+	Mounting string `json:"mounting,omitempty"`
 }
 
 // Step is a part of the start, with the time it took.

@@ -21,6 +21,7 @@ import (
 	"runtime"
 	"runtime/debug"
 	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -42,6 +43,10 @@ const (
 	// disk a guest is lost, without a guest a disk is not.
 	oomScore = "-900"
 )
+
+// settleAfter is how long after its start a volume gives memory back: then its
+// guest is up, and has the processors no more.
+const settleAfter = time.Second
 
 // OpenBucket opens the object store that a document names.
 type OpenBucket func(protocol.StoreConfig) (blob.Bucket, error)
@@ -91,7 +96,7 @@ func help(in *json.Decoder, stdin io.Reader, stdout io.Writer) int {
 // serveDocument waits for the document and serves its volume. It may wait for
 // long, and for nothing: a node keeps one process ready. What can be done
 // before is done before.
-func serveDocument(in *json.Decoder, open OpenBucket, log *slog.Logger, signals <-chan os.Signal, ready func(protocol.Ready) error) error {
+func serveDocument(in *json.Decoder, open OpenBucket, log *slog.Logger, signals <-chan os.Signal, tell func(protocol.Ready) error) error {
 	tune(log)
 	// The helper is this very program, started the same way.
 	mounting, err := mount.Mounter{Command: append([]string{"/proc/self/exe"}, os.Args[1:]...), Stderr: os.Stderr}.Prepare()
@@ -116,7 +121,12 @@ func serveDocument(in *json.Decoder, open OpenBucket, log *slog.Logger, signals 
 	if err := logTo(protocol.Place(cfg.Dir).LogFile()); err != nil {
 		return err
 	}
-	return serve(cfg, open, mounting, log, signals, ready)
+	if cfg.Announce {
+		if err := tell(protocol.Ready{Mounting: mounting.NamespacePath()}); err != nil {
+			return err
+		}
+	}
+	return serve(cfg, open, mounting, log, signals, tell)
 }
 
 // maxLog is the size beyond which a new process begins a new log. A process
@@ -145,12 +155,13 @@ type servedError struct{ error }
 
 func (e *servedError) Unwrap() error { return e.error }
 
-// say writes the line and lets go of the pipe: its reader may end any time.
+// say writes a line, and lets go of the pipe after the last: its reader may end
+// any time.
 func say(stdout io.Writer, r protocol.Ready) error {
 	if err := json.NewEncoder(stdout).Encode(r); err != nil {
 		return fmt.Errorf("write ready line: %w", err)
 	}
-	if c, ok := stdout.(io.Closer); ok {
+	if c, ok := stdout.(io.Closer); ok && r.Mounting == "" {
 		_ = c.Close() // written already
 	}
 	return nil
@@ -166,7 +177,7 @@ func tune(log *slog.Logger) {
 }
 
 // serve runs one volume from its opening to its close.
-func serve(cfg protocol.Config, open OpenBucket, mounting *mount.Mounting, log *slog.Logger, signals <-chan os.Signal, ready func(protocol.Ready) error) error {
+func serve(cfg protocol.Config, open OpenBucket, mounting *mount.Mounting, log *slog.Logger, signals <-chan os.Signal, tell func(protocol.Ready) error) error {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	log = log.With("instance", string(cfg.Instance))
@@ -178,14 +189,17 @@ func serve(cfg protocol.Config, open OpenBucket, mounting *mount.Mounting, log *
 	if err != nil {
 		return errors.Join(err, s.shutdown(ctx))
 	}
-	if err := ready(protocol.Ready{Process: s.process, Steps: steps}); err != nil {
+	if err := tell(protocol.Ready{Process: s.process, Steps: steps}); err != nil {
 		// Nobody knows this volume: a process that stayed would be a leak.
 		return errors.Join(err, api.Close(), s.shutdown(ctx))
 	}
 	log.Info("volume is mounted", "root", cfg.Root.Short(), "loop", s.process.Loop)
-	giveBack()
+	settled := time.NewTimer(settleAfter)
+	defer settled.Stop()
 	for {
 		select {
+		case <-settled.C:
+			giveBack()
 		case <-signals:
 			log.Info("told to end: flushing, and serving on")
 			if err := s.dev.Flush(); err != nil {
