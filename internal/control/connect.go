@@ -35,7 +35,7 @@ func (c *Control) Connect(ctx context.Context, who model.Principal, ref string, 
 	if err != nil {
 		return api.Attachment{}, err
 	}
-	k := &connection{c: c, who: who, id: ws.ID, took: clock.Start(), tell: tell, deadline: deadline}
+	k := &connection{c: c, who: who, id: ws.ID, name: ws.Name, took: clock.Start(), tell: tell, deadline: deadline}
 	if err := k.reach(api.PhaseAuthorised); err != nil {
 		return api.Attachment{}, err
 	}
@@ -47,6 +47,7 @@ type connection struct {
 	c        *Control
 	who      model.Principal
 	id       model.WorkspaceID
+	name     string // as it was asked for
 	took     *clock.Stopwatch
 	tell     func(api.ConnectPhase) error
 	deadline time.Duration
@@ -131,7 +132,8 @@ func phaseOf(v api.Workspace) api.ConnectPhaseName {
 	return api.PhaseFetchingBlocks
 }
 
-// late says why a connection was not made in time.
+// late says why a connection was not made in time. v is empty where the time
+// ended while it was read.
 func (k *connection) late(ctx context.Context, v api.Workspace, err error) error {
 	if ctx.Err() == nil {
 		return err
@@ -145,6 +147,6 @@ func (k *connection) late(ctx context.Context, v api.Workspace, err error) error
 			why += ": " + more
 		}
 	}
-	return errs.New(errs.Unavailable, "workspace %s was not up within %v (%s)", v.Name, k.deadline, why).
-		WithHint("it can still be connected to: try again; see: billet ws show %s", v.Name)
+	return errs.New(errs.Unavailable, "workspace %s was not up within %v (%s)", k.name, k.deadline, why).
+		WithHint("it can still be connected to: try again; see: billet ws show %s", k.name)
 }

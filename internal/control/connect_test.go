@@ -4,6 +4,7 @@ import (
 	"strings"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -80,6 +81,22 @@ func indexOf(order []api.ConnectPhaseName, p api.ConnectPhaseName) int {
 // A deadline ends the wait and nothing else, and says why.
 func TestConnect_Deadline(t *testing.T) {
 	synctest.Test(t, testConnectDeadline) // a busy host's 50 ms are over before anything is done
+}
+
+// A deadline that passes before the workspace is looked at names it all the
+// same.
+func TestConnect_DeadlineNamesTheWorkspace(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.asleep(w.host("a"), "one", rootN("1"))
+		_, err := w.Connect(t.Context(), w.who, "one", api.ConnectRequest{DeadlineMilli: 50}, func(api.ConnectPhase) error {
+			time.Sleep(time.Second) // a client that takes its time
+			return nil
+		})
+		if !errs.Is(err, errs.Unavailable) || !strings.Contains(err.Error(), "workspace one was not up") || !strings.Contains(errs.HintOf(err), "show one") {
+			t.Errorf("got %v (hint %q), want the workspace's name in both", err, errs.HintOf(err))
+		}
+	})
 }
 
 func testConnectDeadline(t *testing.T) {
