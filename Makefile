@@ -77,7 +77,8 @@ bench: test-deps build runsc ## figures as ratios against a baseline of the same
 
 .PHONY: bench-resume
 bench-resume: test-deps build runsc ## hibernate and resume against bare checkpoint and restore (bench/README.md)
-	go test -v -run='^$$' -bench='Resume|Hibernate' -benchtime=30x -timeout 60m ./bench
+	go test -v -run='^$$' -bench='Resume|Hibernate|Fork' -benchtime=30x -timeout 90m ./bench
+	go test -v -run='^$$' -bench='Burst' -benchtime=5x -timeout 30m ./bench
 
 .PHONY: soak
 soak: test-deps build runsc ## the same tests for long: fuzz each parser, repeat each fault

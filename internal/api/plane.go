@@ -43,6 +43,10 @@ type SyncRequest struct {
 	Observed  []ObservedInstance `json:"observed"`
 	Have      model.Generation   `json:"have"`
 	WaitMilli int64              `json:"wait_ms"` // at most 60000
+	// Life names this process of the node, and Report numbers what it reports,
+	// rising: one that was given up may be heard after the next.
+	Life   string `json:"life,omitempty"`
+	Report uint64 `json:"report,omitempty"`
 }
 
 // ObservedInstance is what a node sees of one instance.

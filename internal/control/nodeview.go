@@ -1,6 +1,7 @@
 package control
 
 import (
+	"sync"
 	"time"
 
 	"github.com/billethq/billet/internal/api"
@@ -10,6 +11,10 @@ import (
 // nodeView is what control remembers of one node between its syncs. There is
 // one for each node that the ledger knows, and for each sync that is held.
 type nodeView struct {
+	seeing sync.Mutex // held while a report is taken in, which is one at a time
+	life   string     // whose the newest report is, and its number; of seeing
+	report uint64
+
 	syncing    int       // syncs that are held open now
 	machine    string    // fingerprint: whose memory the node can restore
 	heard      time.Time // when the newest one began or ended

@@ -16,8 +16,21 @@ import (
 // silent on the ledger's disk.
 const recordEvery = leasePeriod / 4
 
-// see records the node and what it observes.
+// see takes in a report, unless a newer one of the same process was: a node
+// gives a request up for the next, and the server may come to them in any order.
+// Nobody waits for the answer of the older one.
 func (c *Control) see(ctx context.Context, view *nodeView, req api.SyncRequest) error {
+	view.seeing.Lock()
+	defer view.seeing.Unlock()
+	if req.Life == view.life && req.Report < view.report {
+		return errs.New(errs.Stale, "report %d of node %s comes after its report %d", req.Report, req.Node, view.report)
+	}
+	view.life, view.report = req.Life, req.Report
+	return c.record(ctx, view, req)
+}
+
+// record notes the node and what it observes.
+func (c *Control) record(ctx context.Context, view *nodeView, req api.SyncRequest) error {
 	m := c.meta("")
 	c.mu.Lock()
 	view.machine = req.Machine

@@ -45,6 +45,7 @@ type Node struct {
 	cfg    Config
 	id     model.NodeID
 	bootID string
+	life   string        // names this process to control
 	wake   chan struct{} // capacity 1: something observed has changed
 	// projected has capacity 1: the projection has changed
 	projected chan struct{}
@@ -54,6 +55,7 @@ type Node struct {
 	answer      api.SyncResponse // the newest
 	heard       bool             // an answer came since this process began
 	news        bool             // a held sync was given up for what is to be told now
+	reports     uint64           // how many were made
 	kept        bool             // the newest answer is on the disk; the sync loop's own
 	lastErr     error            // of the newest sync
 	ready       chan struct{}    // closed after the first answer
@@ -82,7 +84,7 @@ func New(cfg Config) (*Node, error) {
 		return nil, err
 	}
 	n := &Node{
-		cfg: cfg, id: id, bootID: boot, wake: make(chan struct{}, 1), projected: make(chan struct{}, 1), ready: make(chan struct{}),
+		cfg: cfg, id: id, bootID: boot, life: model.NewID(), wake: make(chan struct{}, 1), projected: make(chan struct{}, 1), ready: make(chan struct{}),
 		supervisors: map[model.InstanceID]*supervisor{}, attachWithin: attachTimeout,
 	}
 	n.images = newImageDoor(n)

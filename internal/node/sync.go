@@ -60,10 +60,13 @@ func (n *Node) syncOnce(ctx context.Context) error {
 	n.mu.Lock()
 	have, held := n.answer.Generation, n.heard && !n.news
 	n.news = false
+	n.reports++
+	number := n.reports
 	n.mu.Unlock()
 	req := api.SyncRequest{
 		Node: n.id, Name: n.cfg.Name, BootID: n.bootID, Version: n.cfg.Version, Driver: n.cfg.Driver.Name(),
 		Capacity: n.cfg.Capacity, Machine: n.cfg.Machine.Fingerprint(), Observed: n.observed(), Have: have, WaitMilli: syncWait.Milliseconds(),
+		Life: n.life, Report: number,
 	}
 	if !held {
 		// Learn at once whether anybody is there; and what is news is told in
