@@ -1,7 +1,8 @@
 // Package protocol is what a node and a volume process say to each other.
 //
 // The node writes one Document to the process's standard input and reads one
-// Ready line from its standard output. From then on they speak HTTP with JSON
+// Ready line from its standard output, after one that says where the file
+// system will be, should the document ask. From then on they speak HTTP with JSON
 // over a Unix socket in the volume's directory, with the version in the path.
 // A process outlives the node that started it and may be spoken to by a newer
 // one: within a version fields are only ever added, and a version that the

@@ -51,10 +51,11 @@ const settleAfter = time.Second
 // OpenBucket opens the object store that a document names.
 type OpenBucket func(protocol.StoreConfig) (blob.Bucket, error)
 
-// Main is the process. stdin has one protocol.Document; stdout gets one
-// protocol.Ready line, or a helper's answers; stderr gets the log. Both are let
-// go once the line is written. The exit code is 0 after a close, 1 after an
-// error, which the line has told.
+// Main is the process. stdin has one protocol.Document; stdout gets a
+// protocol.Ready line, one before it where the document asks where the file
+// system will be, or a helper's answers; stderr gets the log. Both are let go
+// once the last line is written. The exit code is 0 after a close, 1 after an
+// error, which that line has told.
 func Main(stdin io.Reader, stdout, stderr io.Writer, open OpenBucket) int {
 	signals := make(chan os.Signal, 1)
 	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT)
