@@ -129,9 +129,13 @@ func (w *world) burst(n int, over time.Duration) []answer {
 				err = w.client.Progress(w.b.Context(), ws.Name, api.UntilRunning, func(api.Progress) error { return nil })
 			}
 			out[i] = answer{took: began.Elapsed(), made: err == nil}
-			if err != nil && (!errs.Is(err, errs.Exhausted) || errs.HintOf(err) == "") {
+			if err == nil {
+				return
+			}
+			if !errs.Is(err, errs.Exhausted) || errs.HintOf(err) == "" {
 				w.b.Errorf("neither made nor refused with its cause: %v", err)
 			}
+			w.b.Logf("refused after %v: %v", out[i].took.Round(time.Millisecond), err)
 		})
 	}
 	all.Wait()

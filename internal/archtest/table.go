@@ -49,7 +49,7 @@ func layers() [][]string {
 		{"internal/api", "internal/driver", "internal/ledger", "internal/blob"},
 		{"internal/fleet", "internal/idle"},
 		{"internal/model"},
-		{"internal/clock", "internal/errs", "internal/failpoint"},
+		{"internal/atomicfile", "internal/clock", "internal/errs", "internal/failpoint"},
 	}
 }
 
@@ -75,6 +75,7 @@ func testOnly() exceptions {
 // confined are the modules with one home each.
 func confined() map[string]exceptions {
 	return map[string]exceptions{
+		"github.com/google/renameio/v2":          {{"internal/atomicfile", "unfinished files lie beside the finished"}},
 		"github.com/spf13/cobra":                 {{"internal/cli", "verbs and flags"}},
 		"go.yaml.in/yaml/v4":                     {{"internal/config", "settings"}},
 		"modernc.org/sqlite":                     {{"internal/ledger/sqlite", "the embedded ledger"}},

@@ -11,10 +11,10 @@ import (
 	"path/filepath"
 	"strings"
 
-	"github.com/google/renameio/v2"
 	"github.com/spf13/cobra"
 
 	"github.com/billethq/billet/internal/api"
+	"github.com/billethq/billet/internal/atomicfile"
 	"github.com/billethq/billet/internal/errs"
 )
 
@@ -235,5 +235,5 @@ func writeOne(path string, want sshFiles, name string) error {
 			mode = info.Mode().Perm()
 		}
 	}
-	return renameio.WriteFile(path, []byte(text), mode, renameio.WithStaticPermissions(mode))
+	return atomicfile.Write(path, []byte(text), mode)
 }

@@ -10,10 +10,10 @@ import (
 	"strings"
 	"time"
 
-	"github.com/google/renameio/v2"
 	"github.com/spf13/cobra"
 
 	"github.com/billethq/billet/internal/api"
+	"github.com/billethq/billet/internal/atomicfile"
 	"github.com/billethq/billet/internal/errs"
 )
 
@@ -100,7 +100,7 @@ key, where ssh looks for it. FILE is the key's .pub file; without it, it is the 
 			return err
 		}
 		path = strings.TrimSuffix(path, ".pub") + "-cert.pub"
-		if err := renameio.WriteFile(path, []byte(cert.Certificate+"\n"), 0o644); err != nil {
+		if err := atomicfile.Write(path, []byte(cert.Certificate+"\n"), 0o644); err != nil {
 			return errs.Wrap(errs.Denied, err, "write the certificate")
 		}
 		if *json {

@@ -47,7 +47,7 @@ type connection struct {
 	c        *Control
 	who      model.Principal
 	id       model.WorkspaceID
-	name     string // as it was asked for
+	name     string // for people
 	took     *clock.Stopwatch
 	tell     func(api.ConnectPhase) error
 	deadline time.Duration

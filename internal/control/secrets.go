@@ -9,9 +9,9 @@ import (
 	"path/filepath"
 	"sync"
 
-	"github.com/google/renameio/v2"
 	"golang.org/x/crypto/ssh"
 
+	"github.com/billethq/billet/internal/atomicfile"
 	"github.com/billethq/billet/internal/errs"
 	"github.com/billethq/billet/internal/model"
 )
@@ -116,7 +116,7 @@ func (s *Secrets) key(name string) ([]byte, error) {
 	}
 	b = make([]byte, keyBytes)
 	_, _ = rand.Read(b)
-	if err := renameio.WriteFile(path, b, 0o600); err != nil {
+	if err := atomicfile.Write(path, b, 0o600); err != nil {
 		return nil, errs.Wrap(errs.Internal, err, "create key %s", name)
 	}
 	return b, nil

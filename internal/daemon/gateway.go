@@ -9,10 +9,10 @@ import (
 	"path/filepath"
 	"time"
 
-	"github.com/google/renameio/v2"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/billethq/billet/internal/api"
+	"github.com/billethq/billet/internal/atomicfile"
 	"github.com/billethq/billet/internal/clock"
 	"github.com/billethq/billet/internal/errs"
 	"github.com/billethq/billet/internal/gateway"
@@ -105,7 +105,7 @@ func ticketKey(ctx context.Context, opts Options, kept string) (ed25519.PublicKe
 	if err != nil {
 		return nil, errs.Wrap(errs.Internal, err, "keep the ticket key")
 	}
-	if err := renameio.WriteFile(kept, b, 0o600); err != nil {
+	if err := atomicfile.Write(kept, b, 0o600); err != nil {
 		return nil, errs.Wrap(errs.Internal, err, "keep the ticket key")
 	}
 	return info.TicketKey, nil

@@ -10,10 +10,10 @@ import (
 	"runtime"
 	"strings"
 
-	"github.com/google/renameio/v2"
 	"golang.org/x/sys/unix"
 
 	"github.com/billethq/billet/internal/api"
+	"github.com/billethq/billet/internal/atomicfile"
 	"github.com/billethq/billet/internal/clock"
 	"github.com/billethq/billet/internal/config"
 	"github.com/billethq/billet/internal/driver"
@@ -196,7 +196,7 @@ func installGuest(cfg config.Config) (string, error) {
 	if old, err := os.ReadFile(dst); err == nil && string(old) == string(body) {
 		return dst, nil
 	}
-	if err := renameio.WriteFile(dst, body, 0o755); err != nil {
+	if err := atomicfile.Write(dst, body, 0o755); err != nil {
 		return "", errs.Wrap(errs.Internal, err, "install billet-guest")
 	}
 	return dst, nil

@@ -41,7 +41,7 @@ type Threshold struct {
 }
 
 // Thresholds of each signal. An idle guest with its agent was measured at
-// 0.01 % of a processor and 0 B/s of its disk (docs/idleness.md has all figures).
+// 0.01 % of a processor and 0 B/s of its disk.
 func Thresholds(s Signal) Threshold {
 	switch s {
 	case Input:

@@ -9,9 +9,8 @@ import (
 	"path/filepath"
 	"strings"
 
-	"github.com/google/renameio/v2"
-
 	"github.com/billethq/billet/internal/api"
+	"github.com/billethq/billet/internal/atomicfile"
 	"github.com/billethq/billet/internal/errs"
 	"github.com/billethq/billet/internal/model"
 )
@@ -67,7 +66,7 @@ func saveJSON(path string, v any) error {
 	if err != nil {
 		return errs.Wrap(errs.Internal, err, "encode %s", filepath.Base(path))
 	}
-	if err := renameio.WriteFile(path, b, 0o600); err != nil {
+	if err := atomicfile.Write(path, b, 0o600); err != nil {
 		return errs.Wrap(errs.Internal, err, "write %s", path)
 	}
 	return nil

@@ -10,8 +10,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/google/renameio/v2"
-
+	"github.com/billethq/billet/internal/atomicfile"
 	"github.com/billethq/billet/internal/errs"
 	"github.com/billethq/billet/internal/model"
 	"github.com/billethq/billet/internal/volume"
@@ -87,7 +86,7 @@ func (s state) save(dir string) error {
 	if err != nil {
 		return err
 	}
-	if err := renameio.WriteFile(filepath.Join(dir, stateFile), append(raw, '\n'), 0o600); err != nil {
+	if err := atomicfile.Write(filepath.Join(dir, stateFile), append(raw, '\n'), 0o600); err != nil {
 		return fmt.Errorf("write volume state: %w", err)
 	}
 	return syncDir(dir)

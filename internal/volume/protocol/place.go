@@ -11,9 +11,9 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/google/renameio/v2"
 	"golang.org/x/sys/unix"
 
+	"github.com/billethq/billet/internal/atomicfile"
 	"github.com/billethq/billet/internal/errs"
 )
 
@@ -77,7 +77,7 @@ func (p Place) Record(proc Process) error {
 	if err != nil {
 		return err
 	}
-	if err := renameio.WriteFile(filepath.Join(string(p), processFile), append(raw, '\n'), 0o600); err != nil {
+	if err := atomicfile.Write(filepath.Join(string(p), processFile), append(raw, '\n'), 0o600); err != nil {
 		return fmt.Errorf("record volume process: %w", err)
 	}
 	return nil
