@@ -92,7 +92,13 @@ func (w *world) added(kind string, before map[string]object) (key string, larges
 // dropCache makes the host's cache empty, as another host's would be.
 func (w *world) dropCache() {
 	w.t.Helper()
-	if err := os.RemoveAll(filepath.Join(w.node.cfg.NodeDir(), "cache")); err != nil {
+	cache := filepath.Join(w.node.cfg.NodeDir(), "cache")
+	// Moved away first: another guest's volume may be putting blocks into it.
+	away := filepath.Join(w.t.TempDir(), "cache")
+	if err := os.Rename(cache, away); err != nil {
+		w.t.Fatal(err)
+	}
+	if err := os.RemoveAll(away); err != nil {
 		w.t.Fatal(err)
 	}
 }
